@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -281,17 +282,32 @@ def test_code_runs_in_a_sandbox_that_stays(server):
     assert done.stdout == "1\n" and sandcove(server, "sandbox", "kill", kept).returncode == 0
 
 
+# What each shell makes of the words of a command line, the last of which is completed.
+COMPLETING = {
+    "bash": """source {file}; words=({words}); COMP_WORDS=(sandcove "${{words[@]}}"); COMP_CWORD=${{#words[@]}}
+        _sandcove sandcove "${{COMP_WORDS[$COMP_CWORD]}}" "${{COMP_WORDS[$COMP_CWORD-1]}}"; printf '%s\\n' "${{COMPREPLY[@]}}" """,
+    "fish": "source {file}; complete --do-complete 'sandcove {words}'",
+    # The completion of zsh runs in a line editor alone, so that one is given a terminal and its Tab key.
+    "zsh": """zmodload zsh/zpty; zpty -b shell zsh -f -i
+        zpty -w shell 'PS1=; fpath=({directory} $fpath); autoload -Uz compinit; compinit -D -u; zstyle ":completion:*" list-prompt ""; LISTMAX=0'
+        zpty -w shell 'echo rea${{:-dy}}'; zpty -r -m shell line '*ready*'
+        zpty -n -w shell $'sandcove {words}\\t\\t\\t'; sleep 3; while zpty -r -t shell line; do print -rn -- $line; done""",
+}
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completions_are_for_the_shell(home, shell):
+def test_completions_load_in_the_shell_and_complete(home, shell):
     done = home("completions", shell)
     assert done.returncode == 0 and "snapshot" in done.stdout and "__spawner" not in done.stdout
-    if shell == "bash":
-        script = home.path / "completions"
-        script.write_text(done.stdout)
-        # What the shell itself makes of `sandcove sandbox par<Tab>`.
-        line = f"source {script}; COMP_WORDS=(sandcove sandbox par); COMP_CWORD=2; _sandcove sandcove par sandbox; echo ${{COMPREPLY[@]}}"
-        completed = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
-        assert completed.stdout == "park\n", completed.stderr
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    file = home.path / "_sandcove"
+    file.write_text(done.stdout)
+    for words, found in (("sandbox par", "park"), ("sandbox list --sta", "--state"), ("sandbox list --order as", "asc"), ("keys cre", "create")):
+        script = COMPLETING[shell].format(file=file, directory=home.path, words=words)
+        options = {"bash": ["--norc"], "fish": ["--no-config"], "zsh": ["-f"]}[shell]
+        completed = subprocess.run([shell, *options, "-c", script], capture_output=True, text=True, env=home.variables, timeout=120)
+        assert found in completed.stdout and not completed.stderr, (words, completed)
 
 
 def test_a_manual_page_for_every_command(home):

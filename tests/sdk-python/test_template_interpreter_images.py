@@ -188,3 +188,18 @@ def test_a_python_on_musl(shared, registry):  # noqa: F811
     assert value(box, "any('libc.so.6' in line for line in open('/proc/self/maps'))").text == "False"
     once_warm(shared, built)
     is_forked(shared, built, "probe_module")
+
+
+def test_run_takes_an_image_with_python(server, registry):  # noqa: F811
+    """`sandcove run --image` builds a template with the interpreter, once."""
+    installed = unpacked([*wheels(CACHE, IPYTHON), *wheels(CACHE, "six")], packages())
+    layers = [tarball(*images.tree("debian", "sh", "bash")), tarball(*python_images.python()), tarball(*installed, file("opt/mark", mark()))]
+    reference = registry.push(f"interpreter/run-{mark()}", images.Image(layers, env=[PATH]))
+    first = sandcove(server, "run", "--image", reference, "-c", "import six; print(six.__name__); 6 * 7")
+    assert (first.returncode, first.stdout) == (0, "six\n42\n"), first
+    name = next(word for word in first.stderr.split() if word.startswith("run-run-"))
+    try:
+        again = sandcove(server, "run", "--image", reference, "-c", "import sys; print(sys.executable)")
+        assert (again.returncode, again.stdout, again.stderr) == (0, "/usr/local/bin/python3\n", "")
+    finally:
+        assert sandcove(server, "template", "delete", "--yes", name).returncode == 0

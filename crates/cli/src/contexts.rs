@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use sandcove_wire::secret::Secret;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -168,7 +168,12 @@ impl Contexts {
 
 fn read<T: DeserializeOwned + Default>(path: &Path) -> Result<T> {
     match std::fs::read_to_string(path) {
-        Ok(text) => toml::from_str(&text).with_context(|| format!("`{}` is invalid", path.display())),
+        Ok(text) => toml::from_str(&text).map_err(|error| {
+            anyhow!(
+                "`{}` is invalid: {error}\nhint: correct it, or move it away and log in again with `sandcove auth login`",
+                path.display()
+            )
+        }),
         // Another user's home directory, as with `sudo -u`, has no contexts for this one.
         Err(error)
             if matches!(

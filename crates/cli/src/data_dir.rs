@@ -182,7 +182,8 @@ impl Lock {
                     _ => String::new(),
                 };
                 bail!(
-                    "another server is using `{}`{owner}\nhint: `sandcove status` says whether it answers yet, `sandcove down` stops it",
+                    "another server is using `{}`{owner}\nhint: `sandcove status` says whether it answers yet; `sandcove down` stops it; --data-dir \
+                     names another directory",
                     data_dir.display()
                 );
             }

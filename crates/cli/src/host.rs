@@ -92,7 +92,9 @@ impl Machine {
     /// Locks the data directory, binds the address, prepares the pool and the templates. The server's files are given to `account`.
     pub async fn prepare(settings: &Settings, account: u32) -> Result<Self> {
         if !is_root() {
-            bail!("a server needs root: it creates namespaces, mounts and cgroups for sandboxes");
+            bail!(
+                "a server needs root: it creates namespaces, mounts and cgroups for sandboxes\nhint: run the command with sudo; `sandcove doctor` checks what else it needs"
+            );
         }
         let lock = Lock::take(&settings.data_dir)?;
         // Processes in other directories and mount namespaces use this path, and it identifies the claims on this host.

@@ -8,6 +8,7 @@ mod bench;
 mod commands;
 mod contexts;
 mod data_dir;
+mod detach;
 mod doctor;
 mod guest;
 mod host;
@@ -29,6 +30,7 @@ mod split;
 mod table;
 mod terminal;
 mod tls;
+mod transfer;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -116,7 +118,11 @@ enum Command {
     #[command(alias = "tpl")]
     Template(commands::template::TemplateArgs),
     /// manage the API keys of this machine's server, running or not
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "The keys are those of the default team, in the data directory. On a server elsewhere, `sandcove team key TEAM NAME --url URL` \
+                      creates a key with the admin token: no API key may create another."
+    )]
     Keys(commands::keys::KeysCommand),
     /// store values that sandboxes use in requests without having them
     Secret(commands::secret::SecretArgs),

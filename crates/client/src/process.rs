@@ -10,7 +10,7 @@ use sandcove_wire::boot::AGENT_PORT;
 use sandcove_wire::envd::process::process_event::Event;
 use sandcove_wire::envd::process::process_event::data_event::Output;
 use sandcove_wire::envd::process::{
-    CloseStdinRequest, ProcessConfig, ProcessInput, ProcessSelector, Pty, SendInputRequest,
+    CloseStdinRequest, ConnectRequest, ProcessConfig, ProcessInput, ProcessSelector, Pty, SendInputRequest,
     SendSignalRequest, Signal, StartRequest, StartResponse, UpdateRequest, process_input, process_selector,
     pty,
 };
@@ -59,7 +59,6 @@ impl Sandbox {
     /// # Errors
     /// If the program cannot be started.
     pub async fn start_program(&self, program: &Program) -> Result<Process> {
-        const PATH: &str = "/process.Process/Start";
         let request = StartRequest {
             process: Some(ProcessConfig {
                 cmd: program.program.clone(),
@@ -74,24 +73,45 @@ impl Sandbox {
             stdin: Some(program.input == Input::Pipe),
             ..StartRequest::default()
         };
-        let malformed = |reason: String| Error::Malformed { url: self.url(AGENT_PORT, PATH), reason };
-        let body = connect::envelope(&request).map_err(|error| malformed(error.to_string()))?;
+        self.open_process("Start", &request, program.user.as_deref(), program.input).await
+    }
+
+    /// Connects to a running process, which another client may have started, and returns once it has been found. Its output is
+    /// that from now on. `input` is the kind of input that it was started with.
+    ///
+    /// # Errors
+    /// If no such process runs.
+    pub async fn connect_process(&self, pid: u32, input: Input) -> Result<Process> {
+        let request = ConnectRequest { process: selector(pid) };
+        self.open_process("Connect", &request, None, input).await
+    }
+
+    async fn open_process(
+        &self,
+        method: &str,
+        request: &impl Serialize,
+        user: Option<&str>,
+        input: Input,
+    ) -> Result<Process> {
+        let path = format!("/process.Process/{method}");
+        let malformed = |reason: String| Error::Malformed { url: self.url(AGENT_PORT, &path), reason };
+        let body = connect::envelope(request).map_err(|error| malformed(error.to_string()))?;
         let mut headers = vec![
             (CONTENT_TYPE, HeaderValue::from_static("application/connect+json")),
             (HeaderName::from_static("connect-protocol-version"), HeaderValue::from_static("1")),
         ];
-        if let Some(user) = &program.user {
+        if let Some(user) = user {
             let value = format!("Basic {}", STANDARD.encode(format!("{user}:")));
             headers.push((
                 AUTHORIZATION,
                 HeaderValue::from_str(&value).map_err(|error| malformed(error.to_string()))?,
             ));
         }
-        let response = self.send(AGENT_PORT, Method::POST, PATH, headers, body).await?;
-        let mut pieces = Pieces::new(response.into_body(), self.url(AGENT_PORT, PATH));
+        let response = self.send(AGENT_PORT, Method::POST, &path, headers, body).await?;
+        let mut pieces = Pieces::new(response.into_body(), self.url(AGENT_PORT, &path));
         while let Some(message) = connect::next::<StartResponse>(&mut pieces).await? {
             if let Some(Event::Start(start)) = message.event.and_then(|event| event.event) {
-                let controls = Controls { sandbox: self.clone(), pid: start.pid, input: program.input };
+                let controls = Controls { sandbox: self.clone(), pid: start.pid, input };
                 return Ok(Process { controls, pieces });
             }
         }
@@ -182,7 +202,7 @@ impl Controls {
             Input::Closed | Input::Pipe => process_input::Input::Stdin(bytes),
         };
         let input = Some(ProcessInput { input: Some(input) });
-        self.call("SendInput", &SendInputRequest { process: self.selector(), input }).await
+        self.call("SendInput", &SendInputRequest { process: selector(self.pid), input }).await
     }
 
     /// Closes standard input: the process reads end of file once it has read the rest. A terminal gets Ctrl-D.
@@ -193,7 +213,7 @@ impl Controls {
         match self.input {
             Input::Terminal(_) => self.write(Bytes::from_static(b"\x04")).await,
             Input::Closed | Input::Pipe => {
-                self.call("CloseStdin", &CloseStdinRequest { process: self.selector() }).await
+                self.call("CloseStdin", &CloseStdinRequest { process: selector(self.pid) }).await
             }
         }
     }
@@ -203,7 +223,7 @@ impl Controls {
     /// # Errors
     /// If the process is gone or has no terminal.
     pub async fn resize(&self, size: TerminalSize) -> Result<()> {
-        self.call("Update", &UpdateRequest { process: self.selector(), pty: Some(size.into()) }).await
+        self.call("Update", &UpdateRequest { process: selector(self.pid), pty: Some(size.into()) }).await
     }
 
     /// Sends a signal (`INT`, `TERM`, …) to the process and everything it started.
@@ -226,12 +246,8 @@ impl Controls {
     /// # Errors
     /// If the process is gone.
     pub async fn kill(&self) -> Result<()> {
-        let request = SendSignalRequest { process: self.selector(), signal: Signal::Sigkill.into() };
+        let request = SendSignalRequest { process: selector(self.pid), signal: Signal::Sigkill.into() };
         self.call("SendSignal", &request).await
-    }
-
-    fn selector(&self) -> Option<ProcessSelector> {
-        Some(ProcessSelector { selector: Some(process_selector::Selector::Pid(self.pid)) })
     }
 
     async fn call(&self, method: &str, request: &impl Serialize) -> Result<()> {
@@ -243,6 +259,10 @@ impl Controls {
         let headers = vec![(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
         self.sandbox.send(AGENT_PORT, Method::POST, &path, headers, body.into()).await.map(drop)
     }
+}
+
+fn selector(pid: u32) -> Option<ProcessSelector> {
+    Some(ProcessSelector { selector: Some(process_selector::Selector::Pid(pid)) })
 }
 
 impl From<TerminalSize> for Pty {

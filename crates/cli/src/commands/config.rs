@@ -40,7 +40,11 @@ pub enum ConfigCommand {
         key: String,
     },
     /// print the path of the file with the contexts; keys are in keys.toml beside it
-    Path,
+    Path {
+        /// print JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// The setting that a word of the command line names.
@@ -71,10 +75,11 @@ impl<'w> Setting<'w> {
 pub fn config(command: ConfigCommand) -> Result<ExitCode> {
     let mut contexts = Contexts::load()?;
     match command {
-        ConfigCommand::Path => out!("{}", contexts.path().display()),
+        ConfigCommand::Path { json: true } => out!("{}", json!({ "path": contexts.path() })),
+        ConfigCommand::Path { json: false } => out!("{}", contexts.path().display()),
         ConfigCommand::Get { key: None, json } => list(&contexts, json),
         ConfigCommand::Get { key: Some(key), json } => {
-            let value = get(&contexts, &key)?.with_context(|| format!("`{key}` is not set"))?;
+            let value = get(&contexts, &key)?.with_context(|| format!("`{key}` is not set\nhint: `sandcove config set {key}` sets it, and `sandcove config get` shows what is set"))?;
             match json {
                 true => out!("{}", json!(value)),
                 false => out!("{value}"),
@@ -132,7 +137,9 @@ fn set(contexts: &mut Contexts, key: &str, value: Option<String>) -> Result<()> 
         (Setting::Whole(name), _) => {
             bail!("unknown setting `{name}`; use context, {name}.url, {name}.api-key or {name}.admin-token")
         }
-        (Setting::Selection | Setting::Url(_), None) => bail!("`{key}` needs a value"),
+        (Setting::Selection | Setting::Url(_), None) => {
+            bail!("`{key}` needs a value\nhint: `sandcove config set {key} VALUE`")
+        }
     }
 }
 
@@ -145,7 +152,7 @@ fn read_secret(what: &str) -> Result<Secret> {
         std::io::stdin().read_to_string(&mut text).context("failed to read standard input")?;
     }
     match text.trim() {
-        "" => bail!("{what} is empty"),
+        "" => bail!("{what} is empty\nhint: type it, or pass it on standard input: `… < FILE`"),
         text => Ok(Secret::new(text)),
     }
 }

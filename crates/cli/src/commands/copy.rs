@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use sandcove_client::{Client, Sandbox};
 use sandcove_wire::envd::filesystem::FileType;
@@ -13,12 +13,14 @@ use tempfile::NamedTempFile;
 use tokio::fs::File;
 
 use crate::output::note;
+use crate::transfer::Transfer;
 
 /// Arguments of `cp`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "One side is a path of this machine, the other ID:PATH. A relative path in the sandbox starts at the home directory; \
-                  `-` is standard input or output. Symbolic links in copied directories are left out."
+                  `-` is standard input or output. Symbolic links in copied directories are left out.",
+    override_usage = "sandcove sandbox cp [OPTIONS] <PATH> <ID:PATH>\n       sandcove sandbox cp [OPTIONS] <ID:PATH> <PATH>"
 )]
 pub struct CopyArgs {
     /// file or directory to copy
@@ -50,7 +52,7 @@ impl std::str::FromStr for Side {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':').map(|(id, path)| (id.parse::<SandboxId>(), path)) {
             _ if text == "-" => Ok(Self::Stream),
-            Some((Ok(_), "")) => Err(format!("expected a path after `{text}`")),
+            Some((Ok(_), "")) => Err(format!("expected a path after `{text}`, such as `{text}/home/user/`")),
             Some((Ok(id), path)) => Ok(Self::There(id, path.to_owned())),
             _ => Ok(Self::Here(text.into())),
         }
@@ -62,10 +64,18 @@ pub async fn copy(client: &Client, args: CopyArgs) -> Result<ExitCode> {
     let user = args.user.as_deref();
     match (args.from, args.to) {
         (Side::Stream, Side::There(id, to)) => {
-            client.attach(&id).await?.upload(&to, user, stream(std::io::stdin())?, None).await?;
+            let sandbox = client.attach(&id).await?;
+            let progress = Transfer::new(&to, None);
+            let input = progress.counted(stream(std::io::stdin())?);
+            sandbox
+                .upload(&to, user, input, None)
+                .await
+                .with_context(|| format!("failed to write `{to}`"))?;
         }
         (Side::There(id, from), Side::Stream) => {
-            client.attach(&id).await?.download(&from, user, &mut stream(std::io::stdout())?).await?;
+            let out = &mut stream(std::io::stdout())?;
+            let copied = client.attach(&id).await?.download(&from, user, out).await;
+            copied.map_err(|error| unread(&from, error))?;
         }
         (Side::Here(from), Side::There(id, to)) => {
             let sandbox = client.attach(&id).await?;
@@ -80,16 +90,60 @@ pub async fn copy(client: &Client, args: CopyArgs) -> Result<ExitCode> {
             let name = from.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
             let to = match to.is_dir() {
                 true if !is_plain(name) => {
-                    bail!("`{from}` has no name to give the copy in `{}`", to.display())
+                    bail!(
+                        "`{from}` has no name to give the copy in `{}`\nhint: name the new file too",
+                        to.display()
+                    )
                 }
                 true => to.join(name),
                 false => to,
             };
             download(&sandbox, &from, &to, user, args.recursive).await?;
         }
-        _ => bail!("one side must be ID:PATH, the other a path of this machine or `-`"),
+        (from, to) => bail!(mismatch(&from, &to)),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The error of two sides of which not exactly one is in a sandbox.
+fn mismatch(from: &Side, to: &Side) -> String {
+    let side = |side: &Side| match side {
+        Side::Here(path) => path.display().to_string(),
+        Side::There(id, path) => format!("{id}:{path}"),
+        Side::Stream => "-".to_owned(),
+    };
+    let sides = format!("`{}` and `{}`", side(from), side(to));
+    let id_of = |side: &Side| match side {
+        Side::Here(path) if !path.exists() => {
+            path.to_str().and_then(|text| text.split_once(':')).map(|(id, _)| id.to_owned())
+        }
+        Side::Here(_) | Side::There(..) | Side::Stream => None,
+    };
+    match (from, to, id_of(from).or_else(|| id_of(to))) {
+        (Side::There(..), Side::There(..), _) => format!(
+            "{sides} are both in sandboxes\nhint: copy through a pipe: `sandcove sandbox cp {} - | sandcove sandbox cp - {}`",
+            side(from),
+            side(to)
+        ),
+        (.., Some(id)) => {
+            format!("`{id}` is not the id of a sandbox\nhint: `sandcove sandbox list` shows all")
+        }
+        _ => format!(
+            "{sides} are both on this machine\nhint: one side must be ID:PATH, such as `sandcove sandbox cp {} ID:/home/user/`",
+            side(from)
+        ),
+    }
+}
+
+/// The error of a file of a sandbox that cannot be copied.
+fn unread(from: &str, error: sandcove_client::Error) -> anyhow::Error {
+    let failed = format!("failed to copy `{from}`");
+    match error.to_string() {
+        text if text.ends_with("is a directory") => {
+            anyhow!("{failed}: {text}\nhint: pass --recursive to copy it with everything in it")
+        }
+        _ => anyhow::Error::from(error).context(failed),
+    }
 }
 
 /// Standard input or output as a file, which need not have a position.
@@ -97,9 +151,10 @@ pub fn stream(standard: impl AsFd) -> Result<File> {
     Ok(File::from_std(standard.as_fd().try_clone_to_owned()?.into()))
 }
 
-fn name_of(path: &Path) -> Result<&str> {
+/// The name that a copy of this file or directory gets.
+pub fn name_of(path: &Path) -> Result<&str> {
     let name = path.file_name().and_then(|name| name.to_str());
-    name.with_context(|| format!("`{}` has no name to give the copy", path.display()))
+    name.with_context(|| format!("`{}` has no name to give the copy\nhint: name the file or directory by a path that ends with its name", path.display()))
 }
 
 /// Whether a name is that of an entry in a directory. Names of a sandbox are of strangers.
@@ -107,7 +162,14 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0'])
 }
 
-async fn upload(sandbox: &Sandbox, from: &Path, to: &str, user: Option<&str>, recursive: bool) -> Result<()> {
+/// Copies a file to a sandbox, or with `recursive` a directory with everything in it.
+pub async fn upload(
+    sandbox: &Sandbox,
+    from: &Path,
+    to: &str,
+    user: Option<&str>,
+    recursive: bool,
+) -> Result<()> {
     let mut waiting = vec![(from.to_owned(), to.to_owned())];
     while let Some((from, to)) = waiting.pop() {
         let failed = || format!("failed to read `{}`", from.display());
@@ -116,7 +178,9 @@ async fn upload(sandbox: &Sandbox, from: &Path, to: &str, user: Option<&str>, re
             let metadata = file.metadata().await.with_context(failed)?;
             // The size of a pipe is not known before its end.
             let size = metadata.is_file().then_some(metadata.len());
-            sandbox.upload(&to, user, file, size).await.with_context(|| format!("failed to write `{to}`"))?;
+            let progress = Transfer::new(&from.display().to_string(), size);
+            let copied = sandbox.upload(&to, user, progress.counted(file), size).await;
+            copied.with_context(|| format!("failed to write `{to}`"))?;
             continue;
         }
         if !recursive {
@@ -136,7 +200,9 @@ async fn upload(sandbox: &Sandbox, from: &Path, to: &str, user: Option<&str>, re
                 continue;
             }
             let name = entry.file_name();
-            let name = name.to_str().with_context(|| format!("the name of {name:?} is not UTF-8"))?;
+            let name = name.to_str().with_context(|| {
+                format!("the name {name:?} is not UTF-8\nhint: rename the file, or leave it out")
+            })?;
             waiting.push((entry.path(), format!("{}/{name}", to.trim_end_matches('/'))));
         }
     }
@@ -154,7 +220,9 @@ async fn download(
         return fetch(sandbox, from, to, user).await;
     }
     if !from.starts_with('/') {
-        bail!("`{from}` is relative\nhint: name the directory by its absolute path");
+        bail!(
+            "`{from}` is relative\nhint: name the directory by its absolute path, such as `/home/user/{from}`"
+        );
     }
     let mut waiting = vec![(from.to_owned(), to.to_owned())];
     while let Some((from, to)) = waiting.pop() {
@@ -184,7 +252,14 @@ async fn fetch(sandbox: &Sandbox, from: &str, to: &Path, user: Option<&str>) -> 
     let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let new = NamedTempFile::new_in(directory).with_context(failed)?;
     let mut file = File::from_std(new.reopen().with_context(failed)?);
-    sandbox.download(from, user, &mut file).await.with_context(|| format!("failed to copy `{from}`"))?;
+    // A relative path starts at the home directory of the user, which `stat` does not know.
+    let size = match Transfer::is_wanted() && (user.is_none() || from.starts_with('/')) {
+        true => sandbox.stat(from).await.ok().flatten().and_then(|entry| u64::try_from(entry.size).ok()),
+        false => None,
+    };
+    let progress = Transfer::new(from, size);
+    let copied = sandbox.download(from, user, &mut progress.counted(&mut file)).await;
+    copied.map_err(|error| unread(from, error))?;
     // As any new file, and not for its owner alone as temporary ones.
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666 & !umask());
     new.as_file().set_permissions(mode).with_context(failed)?;

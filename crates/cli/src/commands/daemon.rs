@@ -67,7 +67,9 @@ pub async fn up(settings: &Settings, options: &[std::ffi::OsString]) -> Result<E
             show(&mut shown)?;
             if unused.remove() {
                 // The log, which is above, was all that was in it.
-                bail!("the server did not start ({status})");
+                bail!(
+                    "the server did not start ({status})\nhint: its log is above; `sandcove doctor` checks what it needs of this host"
+                );
             }
             bail!("the server did not start ({status}); see its log, `{}`", path.display());
         }
@@ -159,7 +161,7 @@ pub async fn down(data_dir: &Path, all: bool) -> Result<ExitCode> {
     };
     let (signal, timeout) = if all { (Signal::USR1, KILL_TIMEOUT) } else { (Signal::TERM, STOP_TIMEOUT) };
     let pid = i32::try_from(file.pid).ok().and_then(rustix::process::Pid::from_raw);
-    let pid = pid.with_context(|| format!("invalid process id {} in `server.json`", file.pid))?;
+    let pid = pid.with_context(|| format!("invalid process id {} in `server.json`\nhint: stop the server by its process id, and start it again", file.pid))?;
     rustix::process::kill_process(pid, signal)
         .with_context(|| format!("failed to stop process {}", file.pid))?;
     let asked = Instant::now();

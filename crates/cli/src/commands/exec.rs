@@ -4,17 +4,19 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use sandcove_client::{
     Client, Command, CommandEvent, CommandExit, Controls, Input, Process, ProcessEvent, Sandbox,
 };
 use sandcove_dockerfile::quoted;
 use sandcove_wire::id::SandboxId;
+use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::variable;
+use crate::detach::{DetachKeys, Watch};
 use crate::output::{self, note, out};
 use crate::signals::{BROKEN_PIPE, Caught, Signals};
 use crate::terminal::{self, RawMode};
@@ -36,6 +38,8 @@ pub struct ExecArgs {
     /// run the command without a terminal
     #[arg(short = 'T', long, conflicts_with = "tty")]
     no_tty: bool,
+    #[command(flatten)]
+    keys: Keys,
     /// set an environment variable for the command; repeatable
     #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     envs: Vec<(String, String)>,
@@ -48,6 +52,9 @@ pub struct ExecArgs {
     /// directory to run the command in
     #[arg(short = 'w', long, short_alias = 'c', visible_alias = "workdir", value_name = "DIR")]
     cwd: Option<String>,
+    /// print the process id as JSON; with --detach
+    #[arg(long, requires = "detach")]
+    json: bool,
     /// command and its arguments; a single one is a line for the shell
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<String>,
@@ -58,6 +65,9 @@ pub struct ExecArgs {
 pub struct ConnectArgs {
     /// id of the sandbox
     id: SandboxId,
+    /// connect to this process instead of opening a shell: one with a terminal, such as one that was detached from
+    #[arg(long, conflicts_with_all = ["envs", "user", "cwd"])]
+    pid: Option<u32>,
     /// set an environment variable for the shell; repeatable
     #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     envs: Vec<(String, String)>,
@@ -74,6 +84,16 @@ pub struct Shell {
     /// directory to start the shell in
     #[arg(short = 'w', long, short_alias = 'c', value_name = "DIR")]
     cwd: Option<String>,
+    #[command(flatten)]
+    keys: Keys,
+}
+
+/// The option with the keys that detach a terminal.
+#[derive(Debug, Args)]
+pub struct Keys {
+    /// keys that detach the terminal, separated by commas; the process goes on
+    #[arg(long, value_name = "KEYS", default_value = "ctrl-p,ctrl-q")]
+    detach_keys: DetachKeys,
 }
 
 /// Runs a command, and returns its exit status.
@@ -94,38 +114,70 @@ pub async fn exec(client: &Client, args: ExecArgs) -> Result<ExitCode> {
     let command =
         Command { line, envs: args.envs.into_iter().collect(), cwd: args.cwd, user: args.user, input };
     if args.detach {
-        out!("{}", sandbox.start(&command).await?.controls().pid());
+        let pid = sandbox.start(&command).await?.controls().pid();
+        match args.json {
+            true => out!("{}", json!({ "pid": pid })),
+            false => out!("{pid}"),
+        }
         return Ok(ExitCode::SUCCESS);
     }
-    foreground(client, &sandbox, command).await
+    foreground(client, &sandbox, command, &args.keys).await.map(Left::status)
 }
 
-/// Opens an interactive shell.
+/// Opens an interactive shell, or connects to a process.
 pub async fn connect(client: &Client, args: ConnectArgs) -> Result<ExitCode> {
     if !std::io::stdin().is_terminal() {
         bail!(
-            "`connect` needs a terminal; to read commands from a pipe, use `sandcove sandbox exec {} bash`",
+            "`connect` needs a terminal\nhint: `sandcove sandbox exec {} bash` reads commands from a pipe",
             args.id
         );
     }
     let sandbox = client.attach(&args.id).await?;
-    shell(client, &sandbox, args.envs, args.shell).await
+    if let Some(pid) = args.pid {
+        let mut signals = Signals::catch()?;
+        let input = Input::Terminal(terminal::size());
+        let process = sandbox.connect_process(pid, input).await;
+        let process = process.with_context(|| format!("failed to connect to process {pid}"))?;
+        return watch(client, &sandbox, process, input, &mut signals, &args.shell.keys)
+            .await
+            .map(Left::status);
+    }
+    shell(client, &sandbox, args.envs, args.shell).await.map(Left::status)
 }
 
-/// Opens an interactive shell in a sandbox, and returns its exit status.
+/// How a process left this terminal.
+#[derive(Debug)]
+pub enum Left {
+    /// The process ended, and this is its exit status.
+    Ended(ExitCode),
+    /// The process goes on in the sandbox.
+    Detached,
+}
+
+impl Left {
+    /// The exit status of the command.
+    pub fn status(self) -> ExitCode {
+        match self {
+            Self::Ended(status) => status,
+            Self::Detached => ExitCode::SUCCESS,
+        }
+    }
+}
+
+/// Opens an interactive shell in a sandbox, and returns how it left the terminal.
 pub async fn shell(
     client: &Client,
     sandbox: &Sandbox,
     envs: Vec<(String, String)>,
     shell: Shell,
-) -> Result<ExitCode> {
+) -> Result<Left> {
     let input = Input::Terminal(terminal::size());
     let envs = envs.into_iter().collect();
     let command = Command { envs, cwd: shell.cwd, user: shell.user, input, ..Command::default() };
-    foreground(client, sandbox, command).await
+    foreground(client, sandbox, command, &shell.keys).await
 }
 
-async fn foreground(client: &Client, sandbox: &Sandbox, mut command: Command) -> Result<ExitCode> {
+async fn foreground(client: &Client, sandbox: &Sandbox, mut command: Command, keys: &Keys) -> Result<Left> {
     if let Input::Terminal(_) = command.input
         && let Ok(kind) = std::env::var("TERM")
     {
@@ -134,13 +186,33 @@ async fn foreground(client: &Client, sandbox: &Sandbox, mut command: Command) ->
     // Before the command starts, so that no signal is missed.
     let mut signals = Signals::catch()?;
     let process = sandbox.start(&command).await?;
-    let raw = matches!(command.input, Input::Terminal(_)).then(RawMode::enter);
-    let outcome = attach(process, command.input, Some(&mut signals)).await;
+    watch(client, sandbox, process, command.input, &mut signals, keys).await
+}
+
+/// Copies input and output of a process until it ends or is detached from.
+async fn watch(
+    client: &Client,
+    sandbox: &Sandbox,
+    process: Process,
+    input: Input,
+    signals: &mut Signals,
+    keys: &Keys,
+) -> Result<Left> {
+    let pid = process.controls().pid();
+    let raw = matches!(input, Input::Terminal(_)).then(RawMode::enter);
+    let outcome = attach(process, input, signals, &keys.detach_keys).await;
     drop(raw);
     match outcome {
-        Ok(Ended::Exit(exit)) => Ok(exit.shell_status().into()),
-        Ok(Ended::OutputClosed) => Ok(BROKEN_PIPE.into()),
-        Ok(Ended::GivenUp(signal)) => Ok(signal.status().into()),
+        Ok(Ended::Exit(exit)) => Ok(Left::Ended(exit.shell_status().into())),
+        Ok(Ended::OutputClosed) => Ok(Left::Ended(BROKEN_PIPE.into())),
+        Ok(Ended::GivenUp(signal)) => Ok(Left::Ended(signal.status().into())),
+        Ok(Ended::Detached) => {
+            note!(
+                "\ndetached from process {pid}, which goes on\nhint: `sandcove sandbox connect {} --pid {pid}` connects to it again",
+                sandbox.id()
+            );
+            Ok(Left::Detached)
+        }
         Err(error) if is_gone(client, sandbox.id()).await => {
             Err(error.context(format!("sandbox {} was killed or reached its end of life", sandbox.id())))
         }
@@ -155,20 +227,26 @@ pub async fn is_gone(client: &Client, id: &SandboxId) -> bool {
 
 /// How an attached command ended.
 #[derive(Debug)]
-pub enum Ended {
+enum Ended {
     /// The command exited, by itself or by a signal that was passed on.
     Exit(CommandExit),
     /// The command was terminated because its output is not read any more.
     OutputClosed,
+    /// The keys that detach were typed; the command goes on.
+    Detached,
     /// The command was killed: it continued after one signal, and a second one arrived.
     GivenUp(Caught),
 }
 
-/// Copies input and output until the process ends, and passes signals on.
-pub async fn attach(process: Process, input: Input, mut signals: Option<&mut Signals>) -> Result<Ended> {
+/// Copies input and output until the process ends or is detached from, and passes signals on.
+async fn attach(process: Process, input: Input, signals: &mut Signals, keys: &DetachKeys) -> Result<Ended> {
     let controls = process.controls();
+    let (detach, mut detached) = mpsc::channel(1);
     let _feeder = match input {
         Input::Closed => None,
+        Input::Terminal(_) if std::io::stdin().is_terminal() => {
+            Some(AbortOnDrop(tokio::spawn(feed_keys(controls.clone(), Watch::new(keys), detach.clone()))))
+        }
         Input::Pipe | Input::Terminal(_) => Some(AbortOnDrop(tokio::spawn(feed(controls.clone())))),
     };
     let _resizer = match input {
@@ -178,12 +256,6 @@ pub async fn attach(process: Process, input: Input, mut signals: Option<&mut Sig
     let mut events = events(process);
     let mut first = None;
     loop {
-        let caught = async {
-            match &mut signals {
-                Some(signals) => signals.next().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             event = events.recv() => match event {
                 Some(Ok(ProcessEvent::Output(CommandEvent::Stdout(bytes)))) => {
@@ -197,7 +269,9 @@ pub async fn attach(process: Process, input: Input, mut signals: Option<&mut Sig
                 Some(Err(error)) => return Err(error.into()),
                 None => bail!("the end of the command was not reported"),
             },
-            signal = caught => match first {
+            // The channel does not close: this function has a sender.
+            Some(()) = detached.recv() => return Ok(Ended::Detached),
+            signal = signals.next() => match first {
                 None => {
                     first = Some(signal);
                     pass_on(&controls, signal.name).await;
@@ -231,6 +305,22 @@ pub async fn feed(controls: Controls) {
     let mut stdin = terminal::stdin();
     while let Some(chunk) = stdin.recv().await {
         if controls.write(chunk.into()).await.is_err() {
+            return;
+        }
+    }
+    let _ = controls.close_input().await;
+}
+
+/// Writes what is typed to the process, until the keys that detach are typed. One that reads nothing can be detached from too.
+async fn feed_keys(controls: Controls, mut watch: Watch, detach: mpsc::Sender<()>) {
+    let mut stdin = terminal::stdin();
+    while let Some(chunk) = stdin.recv().await {
+        let (typed, is_detached) = watch.take(&chunk);
+        if !typed.is_empty() {
+            let _ = controls.write(typed.into()).await;
+        }
+        if is_detached {
+            let _ = detach.send(()).await;
             return;
         }
     }

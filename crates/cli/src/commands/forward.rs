@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use sandcove_client::Sandbox;
+use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -34,13 +35,17 @@ impl FromStr for PortPair {
 }
 
 /// Forwards ports until a signal ends it.
-pub async fn forward(sandbox: &Sandbox, ports: &[PortPair]) -> Result<ExitCode> {
+pub async fn forward(sandbox: &Sandbox, ports: &[PortPair], as_json: bool) -> Result<ExitCode> {
     // Before the first port is printed, upon which a client may end this process.
     let mut signals = Signals::catch().context("failed to catch signals")?;
     let mut forwards = JoinSet::new();
     for &PortPair { remote, local } in ports {
         for listener in listeners(local).await? {
-            out!("{} -> {}:{remote}", listener.local_addr()?, sandbox.id());
+            let (local, id) = (listener.local_addr()?, sandbox.id());
+            match as_json {
+                true => out!("{}", json!({ "sandboxID": id, "port": remote, "local": local })),
+                false => out!("{local} -> {id}:{remote}"),
+            }
             let sandbox = sandbox.clone();
             forwards.spawn(async move { sandbox.forward(remote, listener).await });
         }

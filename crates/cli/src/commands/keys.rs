@@ -11,6 +11,7 @@ use sandcove_server::store::{ApiKey, Store};
 use sandcove_wire::secret::Secret;
 use serde_json::json;
 
+use super::done::Done;
 use super::serve::not_running;
 use crate::data_dir::ServerFile;
 use crate::output::{self, note, out};
@@ -42,6 +43,9 @@ pub enum KeysCommand {
         /// name, id, or first characters of the id or key
         #[arg(required = true, value_name = "KEY")]
         keys: Vec<String>,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -96,13 +100,15 @@ async fn carry_out(
             }
             Ok(ExitCode::SUCCESS)
         }
-        KeysCommand::Delete { keys } => delete(store, team, own, &keys).await,
+        KeysCommand::Delete { keys, json } => delete(store, team, own, &keys, json).await,
     }
 }
 
 async fn create(store: &Store, team: &Team, name: &str, as_json: bool) -> Result<ExitCode> {
     if name.is_empty() {
-        bail!("the name of a key must not be empty");
+        bail!(
+            "the name of a key must not be empty\nhint: name the user or machine that it is for: `sandcove keys create laptop`"
+        );
     }
     if let Some(key) = store.keys(team).await?.iter().find(|key| key.name == name) {
         bail!(
@@ -157,7 +163,13 @@ fn named<'k>(keys: &'k [ApiKey], word: &str) -> Vec<&'k ApiKey> {
     keys.iter().filter(begins).collect()
 }
 
-async fn delete(store: &Store, team: &Team, own: Option<&Secret>, words: &[String]) -> Result<ExitCode> {
+async fn delete(
+    store: &Store,
+    team: &Team,
+    own: Option<&Secret>,
+    words: &[String],
+    as_json: bool,
+) -> Result<ExitCode> {
     let own = match own {
         Some(key) => store.key_id(team, key).await?,
         None => None,
@@ -184,9 +196,10 @@ async fn delete(store: &Store, team: &Team, own: Option<&Secret>, words: &[Strin
             "the commands of this machine use the key {own}; to delete it, first start the server with another SANDCOVE_API_KEY"
         );
     }
+    let mut done = Done::new(as_json);
     for key in chosen {
         if store.delete_key(team, key.id).await? {
-            out!("{}", key.id);
+            done.add(key.id, json!(key));
         }
     }
     Ok(code)

@@ -12,10 +12,14 @@ use sandcove_wire::api::sandbox::{AutoResume, MemoryPlace, VolumeMount};
 use sandcove_wire::id::SandboxId;
 use serde_json::json;
 
-use super::exec::{self, Shell};
+use super::done::Done;
+use super::exec::{self, Left, Shell};
+use super::sandbox::without_tokens;
 use super::{timeout, variable};
 use crate::output::{note, out};
 
+/// Time until a sandbox ends, unless it is chosen, seconds.
+const DEFAULT_TIMEOUT: u32 = 300;
 /// Time that a sandbox with an open shell has left when nothing extends it, seconds.
 const KEPT: u32 = 30;
 /// Time by which a sandbox may end sooner than it was asked to without a word, for clocks that differ, seconds.
@@ -48,7 +52,7 @@ pub struct CreateArgs {
     #[arg(short, long, value_name = "NAME=VALUE", value_parser = variable)]
     metadata: Vec<(String, String)>,
     /// mount a volume; repeatable
-    #[arg(short, long, value_name = "NAME:PATH", value_parser = mount)]
+    #[arg(short, long, visible_alias = "mount", value_name = "NAME:PATH", value_parser = mount)]
     volume: Vec<VolumeMount>,
     /// refuse connections to the internet
     #[arg(long)]
@@ -70,7 +74,7 @@ enum OnTimeout {
 }
 
 /// Parses `NAME:PATH`.
-fn mount(text: &str) -> Result<VolumeMount, String> {
+pub fn mount(text: &str) -> Result<VolumeMount, String> {
     match text.split_once(':') {
         Some((name, path)) if !name.is_empty() && path.starts_with('/') => {
             Ok(VolumeMount { name: name.to_owned(), path: path.to_owned() })
@@ -90,7 +94,7 @@ pub async fn create(client: &Client, args: CreateArgs) -> Result<ExitCode> {
     }
     let new = NewSandbox {
         template: args.template,
-        timeout: args.timeout.unwrap_or(300),
+        timeout: args.timeout.unwrap_or(DEFAULT_TIMEOUT),
         envs: args.envs.into_iter().collect(),
         metadata: args.metadata.into_iter().collect(),
         allow_internet_access: !args.no_internet,
@@ -112,15 +116,22 @@ pub async fn create(client: &Client, args: CreateArgs) -> Result<ExitCode> {
     let extending = tokio::spawn(extend(client.clone(), id.clone(), args.timeout.unwrap_or(KEPT)));
     let ended = exec::shell(client, &sandbox, Vec::new(), args.shell).await;
     extending.abort();
-    // With a timeout of its own it goes on until then; otherwise nobody would miss it.
-    if args.timeout.is_none() {
-        client.kill(id).await?;
+    match (&ended, args.timeout) {
+        // With a timeout of its own it goes on until then; otherwise nobody would miss it.
+        (Ok(Left::Ended(_)) | Err(_), None) => drop(client.kill(id).await?),
+        (Ok(Left::Detached), None) => {
+            client.set_timeout(id, DEFAULT_TIMEOUT).await?;
+            note!(
+                "the sandbox goes on for {DEFAULT_TIMEOUT} s; `sandcove sandbox timeout {id} 1h` gives it more"
+            );
+        }
+        (_, Some(_)) => {}
     }
-    ended
+    ended.map(Left::status)
 }
 
 /// Sets the end of a sandbox, and says when the server ends it sooner than that.
-pub async fn set_timeout(client: &Client, id: &SandboxId, timeout: u32) -> Result<ExitCode> {
+pub async fn set_timeout(client: &Client, id: &SandboxId, timeout: u32, as_json: bool) -> Result<ExitCode> {
     client.set_timeout(id, timeout).await?;
     // The end is set; that it cannot be read, as of a sandbox that has just been killed, is no failure.
     let info = client.info(id).await.unwrap_or_default();
@@ -129,6 +140,9 @@ pub async fn set_timeout(client: &Client, id: &SandboxId, timeout: u32) -> Resul
         && end.as_second() - Timestamp::now().as_second() + TOLERANCE < i64::from(timeout)
     {
         note!("sandbox {id} ends at {end:.0}: its sessions may not be longer");
+    }
+    if as_json {
+        out!("{}", json!({ "sandboxID": id, "endAt": end }));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -153,13 +167,17 @@ pub struct PauseArgs {
     /// keep only the files, not the processes
     #[arg(long)]
     files_only: bool,
+    /// print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Pauses sandboxes. One that is paused already is no error.
 pub async fn pause(client: &Client, args: PauseArgs) -> Result<ExitCode> {
+    let mut done = Done::new(args.json);
     for id in &args.ids {
         match client.pause(id, !args.files_only).await? {
-            true => out!("{id}"),
+            true => done.add(id, json!({ "sandboxID": id })),
             false => note!("sandbox {id} is paused already"),
         }
     }
@@ -175,14 +193,18 @@ pub struct ParkArgs {
     /// all paused sandboxes whose memory is in the host's, as before a reboot
     #[arg(long, conflicts_with = "ids")]
     all: bool,
+    /// print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Brings the memory of paused sandboxes to disk. With `--all`, one that cannot be stored does not keep others from it.
 pub async fn park(client: &Client, args: ParkArgs) -> Result<ExitCode> {
+    let mut done = Done::new(args.json);
     if !args.all {
         for id in &args.ids {
             client.park(id).await?;
-            out!("{id}");
+            done.add(id, json!({ "sandboxID": id }));
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -191,8 +213,9 @@ pub async fn park(client: &Client, args: ParkArgs) -> Result<ExitCode> {
         if !sandbox.kept_memory.is_some_and(|memory| memory.place == MemoryPlace::Host) {
             continue;
         }
-        match client.park(&sandbox.sandbox_id).await {
-            Ok(()) => out!("{}", sandbox.sandbox_id),
+        let id = &sandbox.sandbox_id;
+        match client.park(id).await {
+            Ok(()) => done.add(id, json!({ "sandboxID": id })),
             Err(error) => {
                 note!("{error}");
                 code = ExitCode::FAILURE;
@@ -214,13 +237,17 @@ pub struct ResumeArgs {
     /// start from the files only: processes that were kept are lost
     #[arg(long)]
     files_only: bool,
+    /// print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Resumes sandboxes.
 pub async fn resume(client: &Client, args: ResumeArgs) -> Result<ExitCode> {
+    let mut done = Done::new(args.json);
     for id in &args.ids {
         client.resume(id, args.timeout, !args.files_only).await?;
-        out!("{id}");
+        done.add(id, json!({ "sandboxID": id }));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -236,15 +263,19 @@ pub struct ForkArgs {
     /// time until the end of the forks, such as 300 or 5m
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = timeout)]
     timeout: u32,
+    /// print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Starts sandboxes with the files of another, and prints their ids.
 pub async fn fork(client: &Client, args: ForkArgs) -> Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     let forks = client.fork(&args.id, args.count, args.timeout).await;
+    let mut done = Done::new(args.json);
     for fork in forks.with_context(|| format!("failed to fork `{}`, which has to be running", args.id))? {
         match (fork.sandbox, fork.error) {
-            (Some(sandbox), _) => out!("{}", sandbox.sandbox_id),
+            (Some(sandbox), _) => done.add(&sandbox.sandbox_id, without_tokens(json!(sandbox))),
             (None, error) => {
                 let reason = error.map_or_else(|| "no reason given".to_owned(), |error| error.message);
                 note!("error: failed to start a fork of {}: {reason}", args.id);

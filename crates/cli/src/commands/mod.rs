@@ -6,6 +6,7 @@ pub mod completions;
 pub mod config;
 pub mod copy;
 pub mod daemon;
+mod done;
 mod egress;
 pub mod env;
 pub mod eval;

@@ -185,7 +185,7 @@ pub async fn metrics(client: &Client, args: MetricsArgs) -> Result<ExitCode> {
         }
         let gone = last == before && is_gone(client, &args.id).await;
         if gone && last.is_none() {
-            bail!("sandbox {} is unknown", args.id);
+            bail!("sandbox {} is unknown\nhint: `sandcove sandbox list` shows all", args.id);
         }
         if gone || !args.follow {
             return Ok(ExitCode::SUCCESS);

@@ -53,6 +53,9 @@ pub enum TeamCommand {
         /// set a limit, such as concurrentSandboxes=50; repeatable
         #[arg(short, long = "limit", value_name = "NAME=NUMBER", value_parser = limit)]
         limits: Vec<(String, u64)>,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// list teams
     #[command(visible_alias = "ls")]
@@ -80,6 +83,9 @@ pub enum TeamCommand {
         /// refuse all requests of the team
         #[arg(long)]
         ban: bool,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// create an API key for a team, and print it, once
     Key {
@@ -95,6 +101,9 @@ pub enum TeamCommand {
     Kill {
         /// id, name or namespace of the team
         team: String,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -116,12 +125,16 @@ fn update_of(limits: Vec<(String, u64)>) -> Result<LimitsUpdate> {
 pub async fn team(place: Place, args: TeamArgs, local: Option<Secret>) -> Result<ExitCode> {
     let operator = args.rights.operator(&place, local)?;
     match args.command {
-        TeamCommand::Create { name, slug, limits } => {
+        TeamCommand::Create { name, slug, limits, json } => {
             let new = NewTeam { name, slug, limits: update_of(limits)? };
-            out!("{}", operator.create_team(&new).await?.id);
+            let made = operator.create_team(&new).await?;
+            match json {
+                true => out!("{}", json!(made)),
+                false => out!("{}", made.id),
+            }
         }
         TeamCommand::List { json } => list(&operator, json).await?,
-        TeamCommand::Update { team, name, limits, block, restore, ban } => {
+        TeamCommand::Update { team, name, limits, block, restore, ban, json } => {
             let blocked = (block.is_some() || restore).then_some(block.is_some());
             let update = TeamUpdate {
                 name,
@@ -130,7 +143,10 @@ pub async fn team(place: Place, args: TeamArgs, local: Option<Secret>) -> Result
                 blocked_reason: block,
                 limits: update_of(limits)?,
             };
-            operator.update_team(&named(&operator, &team).await?.id, &update).await?;
+            let changed = operator.update_team(&named(&operator, &team).await?.id, &update).await?;
+            if json {
+                out!("{}", json!(changed));
+            }
         }
         TeamCommand::Key { team, name, json } => {
             let key = operator.create_key(&named(&operator, &team).await?.id, &name).await?;
@@ -139,9 +155,12 @@ pub async fn team(place: Place, args: TeamArgs, local: Option<Secret>) -> Result
                 false => out!("{}", key.key.expose()),
             }
         }
-        TeamCommand::Kill { team } => {
+        TeamCommand::Kill { team, json } => {
             let killed = operator.kill_sandboxes(&named(&operator, &team).await?.id).await?;
-            out!("{}", killed.killed_count);
+            match json {
+                true => out!("{}", json!(killed)),
+                false => out!("{}", killed.killed_count),
+            }
             if killed.failed_count > 0 {
                 bail!("failed to kill {}", super::count(killed.failed_count as usize, "sandbox"));
             }
@@ -206,6 +225,9 @@ pub enum NodeCommand {
     Info {
         /// id of the host [default: the only one]
         node: Option<String>,
+        /// print JSON, as without this option
+        #[arg(long)]
+        json: bool,
     },
     /// open a host for new sandboxes, or close it
     Set {
@@ -214,6 +236,9 @@ pub enum NodeCommand {
         status: Wanted,
         /// id of the host [default: the only one]
         node: Option<String>,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -237,15 +262,18 @@ pub async fn node(place: Place, args: NodeArgs, local: Option<Secret>) -> Result
             let header = ["id", "status", "sandboxes", "cpu", "memory", "disk", "version"];
             let _ = output::write(table(header, &rows).as_bytes());
         }
-        NodeCommand::Info { node } => out!("{:#}", json!(one(&nodes, node.as_deref())?)),
-        NodeCommand::Set { status, node } => {
+        NodeCommand::Info { node, .. } => out!("{:#}", json!(one(&nodes, node.as_deref())?)),
+        NodeCommand::Set { status, node, json } => {
             let node = one(&nodes, node.as_deref())?;
             let status = match status {
                 Wanted::Ready => NodeStatus::Ready,
                 Wanted::Draining => NodeStatus::Draining,
             };
             operator.set_node_status(&node.id, status).await?;
-            note!("{} is {}", node.id, word(status));
+            match json {
+                true => out!("{}", json!({ "id": node.id, "status": status })),
+                false => note!("{} is {}", node.id, word(status)),
+            }
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -254,10 +282,13 @@ pub async fn node(place: Place, args: NodeArgs, local: Option<Secret>) -> Result
 fn one<'n>(nodes: &'n [Node], id: Option<&str>) -> Result<&'n Node> {
     match (id, nodes) {
         (None, [node]) => Ok(node),
-        (None, _) => bail!("name one of {} hosts", nodes.len()),
-        (Some(id), nodes) => {
-            nodes.iter().find(|node| node.id == id).with_context(|| format!("unknown host `{id}`"))
+        (None, _) => {
+            bail!("there are {} hosts\nhint: name one of them; `sandcove node list` shows all", nodes.len())
         }
+        (Some(id), nodes) => nodes
+            .iter()
+            .find(|node| node.id == id)
+            .with_context(|| format!("unknown host `{id}`\nhint: `sandcove node list` shows all")),
     }
 }
 

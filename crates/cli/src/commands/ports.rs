@@ -96,6 +96,9 @@ pub struct OpenArgs {
     /// print the address and open nothing
     #[arg(long)]
     print: bool,
+    /// print JSON, and open nothing
+    #[arg(long)]
+    json: bool,
 }
 
 /// Prints an address of a sandbox, and opens it in a browser if this is a terminal with a screen.
@@ -107,6 +110,10 @@ pub async fn open(client: &Client, args: OpenArgs) -> Result<ExitCode> {
             format!("{}/dashboard/inspect/sandbox/{}", client.url(), args.id)
         }
     };
+    if args.json {
+        out!("{}", json!({ "url": url }));
+        return Ok(ExitCode::SUCCESS);
+    }
     out!("{url}");
     if !args.print && std::io::stdout().is_terminal() {
         browse(&url);

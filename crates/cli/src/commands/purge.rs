@@ -51,14 +51,19 @@ const LOCK: &str = "server.lock";
 /// Kills all sandboxes and deletes `data_dir`, after confirmation. With `keep_data`, ends what is running and deletes no files.
 pub async fn purge(data_dir: &Path, yes: bool, keep_data: bool) -> Result<ExitCode> {
     if !rustix::process::geteuid().is_root() {
-        bail!("purge needs root: it kills sandboxes and unmounts their files");
+        bail!(
+            "purge needs root: it kills sandboxes and unmounts their files\nhint: run the command with sudo"
+        );
     }
     let Ok(data_dir) = data_dir.canonicalize() else {
         note!("`{}` does not exist; nothing to remove", data_dir.display());
         return Ok(ExitCode::SUCCESS);
     };
     if !data_dir.join(LOCK).exists() {
-        bail!("`{}` is not the data directory of a server: it has no `{LOCK}`", data_dir.display());
+        bail!(
+            "`{}` is not the data directory of a server: it has no `{LOCK}`\nhint: --data-dir names it",
+            data_dir.display()
+        );
     }
     if !yes && !confirm(&data_dir, keep_data)? {
         note!("nothing was changed");

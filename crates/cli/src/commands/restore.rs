@@ -39,7 +39,7 @@ pub struct RestoreArgs {
 /// Restores a backup into the data directory, which must be empty or missing.
 pub async fn restore(settings: &Settings, args: RestoreArgs) -> Result<ExitCode> {
     if !rustix::process::geteuid().is_root() {
-        bail!("a restore needs root: it creates the files of all sandboxes");
+        bail!("a restore needs root: it creates the files of all sandboxes\nhint: run the command with sudo");
     }
     let (data_dir, size_gib) = (settings.data_dir.clone(), settings.pool_size_gib);
     let file = args.file.clone();

@@ -6,8 +6,10 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use sandcove_client::Client;
 use sandcove_wire::id::SandboxId;
+use serde_json::json;
 
 use super::copy::{self, CatArgs, CopyArgs};
+use super::done::Done;
 use super::egress::{self, EgressArgs};
 use super::exec::{self, ConnectArgs, ExecArgs};
 use super::files::{self, FilesArgs};
@@ -64,6 +66,9 @@ pub enum SandboxCommand {
         /// time from now, such as 300 or 5m
         #[arg(value_name = "SECONDS", value_parser = seconds)]
         timeout: u32,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// start sandboxes with the files of another, and print their ids
     Fork(ForkArgs),
@@ -89,6 +94,9 @@ pub enum SandboxCommand {
         all: bool,
         #[command(flatten)]
         which: Which,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// copy files from or to a sandbox
     Cp(CopyArgs),
@@ -116,6 +124,9 @@ pub enum SandboxCommand {
         /// port of the sandbox, and local port if it differs (0 for any free port)
         #[arg(required = true, value_name = "PORT[:LOCAL]")]
         ports: Vec<PortPair>,
+        /// print a JSON object for each address on which it listens
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -127,7 +138,9 @@ pub async fn sandbox(place: Place, args: SandboxArgs) -> Result<ExitCode> {
         SandboxCommand::Pause(args) => lifecycle::pause(&client, args).await,
         SandboxCommand::Park(args) => lifecycle::park(&client, args).await,
         SandboxCommand::Resume(args) => lifecycle::resume(&client, args).await,
-        SandboxCommand::Timeout { id, timeout } => lifecycle::set_timeout(&client, &id, timeout).await,
+        SandboxCommand::Timeout { id, timeout, json } => {
+            lifecycle::set_timeout(&client, &id, timeout, json).await
+        }
         SandboxCommand::Fork(args) => lifecycle::fork(&client, args).await,
         SandboxCommand::Snapshot(command) => snapshot::snapshot(&client, command).await,
         SandboxCommand::Logs(args) => observe::logs(&client, args).await,
@@ -142,7 +155,7 @@ pub async fn sandbox(place: Place, args: SandboxArgs) -> Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        SandboxCommand::Kill { ids, all, which } => {
+        SandboxCommand::Kill { ids, all, which, json } => {
             let ids = match all {
                 true => {
                     let all = client.list_where(&which.or_running().filter()).await?;
@@ -150,7 +163,7 @@ pub async fn sandbox(place: Place, args: SandboxArgs) -> Result<ExitCode> {
                 }
                 false => ids,
             };
-            kill(&client, &ids).await
+            kill(&client, &ids, json).await
         }
         SandboxCommand::Ports(args) => ports::ports(&client, args).await,
         SandboxCommand::Open(args) => ports::open(&client, args).await,
@@ -159,15 +172,18 @@ pub async fn sandbox(place: Place, args: SandboxArgs) -> Result<ExitCode> {
         SandboxCommand::Files(args) => files::files(&client, args).await,
         SandboxCommand::Exec(args) => exec::exec(&client, args).await,
         SandboxCommand::Connect(args) => exec::connect(&client, args).await,
-        SandboxCommand::Forward { id, ports } => forward(&client.attach(&id).await?, &ports).await,
+        SandboxCommand::Forward { id, ports, json } => {
+            forward(&client.attach(&id).await?, &ports, json).await
+        }
     }
 }
 
-async fn kill(client: &Client, ids: &[SandboxId]) -> Result<ExitCode> {
+async fn kill(client: &Client, ids: &[SandboxId], as_json: bool) -> Result<ExitCode> {
+    let mut done = Done::new(as_json);
     let mut code = ExitCode::SUCCESS;
     for id in ids {
         if client.kill(id).await? {
-            out!("{id}");
+            done.add(id, json!({ "sandboxID": id }));
         } else {
             note!("error: unknown sandbox `{id}`\nhint: `sandcove sandbox list` shows all");
             code = ExitCode::FAILURE;
@@ -188,7 +204,7 @@ fn lines(info: &serde_json::Value) -> String {
 }
 
 /// Removes tokens: the output of `info` ends up in terminals and logs.
-fn without_tokens(mut info: serde_json::Value) -> serde_json::Value {
+pub fn without_tokens(mut info: serde_json::Value) -> serde_json::Value {
     if let Some(object) = info.as_object_mut() {
         object.retain(|key, _| !key.ends_with("Token"));
     }
@@ -197,8 +213,6 @@ fn without_tokens(mut info: serde_json::Value) -> serde_json::Value {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -9,6 +9,7 @@ use sandcove_wire::api::secret::{NewSecret, SecretUpdate};
 use sandcove_wire::secret::Secret;
 use serde_json::json;
 
+use super::done::Done;
 use super::reach::{Place, Reach};
 use crate::output::{self, note, out};
 use crate::table::table;
@@ -30,11 +31,17 @@ pub enum SecretCommand {
     Create {
         /// name of the secret
         name: String,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// replace the value of a secret; the new one is asked for or read from standard input
     Set {
         /// name or id of the secret
         secret: String,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// list secrets, without their values
     #[command(visible_alias = "ls")]
@@ -48,6 +55,9 @@ pub enum SecretCommand {
         /// names or ids
         #[arg(required = true, value_name = "SECRET")]
         secrets: Vec<String>,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// have this machine's server seal all values with a new key, from its next start on
     RotateKey,
@@ -71,13 +81,20 @@ pub async fn secret(place: Place, args: SecretArgs) -> Result<ExitCode> {
     }
     let client = args.reach.client(&place)?;
     match args.command {
-        SecretCommand::Create { name } => {
+        SecretCommand::Create { name, json } => {
             let made =
                 client.create_secret(&NewSecret { name, value: read_value()?, metadata: None }).await?;
-            out!("{}", made.secret_id);
+            match json {
+                true => out!("{}", json!(made)),
+                false => out!("{}", made.secret_id),
+            }
         }
-        SecretCommand::Set { secret } => {
-            client.update_secret(&secret, &SecretUpdate { value: read_value()?, metadata: None }).await?;
+        SecretCommand::Set { secret, json } => {
+            let update = SecretUpdate { value: read_value()?, metadata: None };
+            let changed = client.update_secret(&secret, &update).await?;
+            if json {
+                out!("{}", json!(changed));
+            }
         }
         SecretCommand::List { json } => {
             let secrets = client.secrets().await?;
@@ -98,12 +115,15 @@ pub async fn secret(place: Place, args: SecretArgs) -> Result<ExitCode> {
                 .collect();
             let _ = output::write(table(["id", "name", "version", "updated"], &rows).as_bytes());
         }
-        SecretCommand::Delete { secrets } => {
+        SecretCommand::Delete { secrets, json } => {
+            let known = client.secrets().await?;
+            let mut done = Done::new(json);
             for secret in &secrets {
-                if !client.delete_secret(secret).await? {
-                    bail!("unknown secret `{secret}`\nhint: `sandcove secret list` shows all");
+                let found = known.iter().find(|one| one.name == *secret || one.secret_id == *secret);
+                match found {
+                    Some(found) if client.delete_secret(secret).await? => done.add(secret, json!(found)),
+                    _ => bail!("unknown secret `{secret}`\nhint: `sandcove secret list` shows all"),
                 }
-                out!("{secret}");
             }
         }
         SecretCommand::RotateKey | SecretCommand::RotateSigningKey => {}

@@ -8,6 +8,7 @@ use sandcove_client::Client;
 use sandcove_wire::id::SandboxId;
 use serde_json::json;
 
+use super::done::Done;
 use super::first;
 use super::format::Format;
 use super::reach::{Place, Reach};
@@ -25,6 +26,9 @@ pub enum SnapshotCommand {
         /// name for the snapshot
         #[arg(short, long)]
         name: Option<String>,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// list snapshots, newest first
     #[command(visible_alias = "ls")]
@@ -35,6 +39,9 @@ pub enum SnapshotCommand {
         /// ids or names of snapshots
         #[arg(required = true)]
         snapshots: Vec<String>,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -70,15 +77,18 @@ pub struct ListArgs {
 /// Runs the subcommand.
 pub async fn snapshot(client: &Client, command: SnapshotCommand) -> Result<ExitCode> {
     match command {
-        SnapshotCommand::Create { id, name } => {
+        SnapshotCommand::Create { id, name, json } => {
             let taken = client.snapshot(&id, name.as_deref()).await;
             let taken = taken
                 .with_context(|| format!("failed to take a snapshot of `{id}`, which has to be running"))?;
-            out!("{}", taken.snapshot_id);
+            match json {
+                true => out!("{}", json!(taken)),
+                false => out!("{}", taken.snapshot_id),
+            }
             Ok(ExitCode::SUCCESS)
         }
         SnapshotCommand::List(args) => list(client, args).await,
-        SnapshotCommand::Delete { snapshots } => delete(client, &snapshots).await,
+        SnapshotCommand::Delete { snapshots, json } => delete(client, &snapshots, json).await,
     }
 }
 
@@ -95,11 +105,12 @@ async fn list(client: &Client, args: ListArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn delete(client: &Client, snapshots: &[String]) -> Result<ExitCode> {
+async fn delete(client: &Client, snapshots: &[String], as_json: bool) -> Result<ExitCode> {
+    let mut done = Done::new(as_json);
     let mut code = ExitCode::SUCCESS;
     for snapshot in snapshots {
         match client.delete_snapshot(snapshot).await {
-            Ok(true) => out!("{snapshot}"),
+            Ok(true) => done.add(snapshot, json!({ "snapshotID": snapshot })),
             Ok(false) => {
                 note!("error: unknown snapshot `{snapshot}`\nhint: `sandcove snapshot list` shows all");
                 code = ExitCode::FAILURE;

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use sandcove_eval::view::Library;
 use sandcove_eval::{exchange, home, store};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::count;
 use crate::output::{note, out};
@@ -44,9 +44,18 @@ fn used(entry: &Value) -> String {
     format!("{id}  {runs} {}  {}", if runs == 1 { "run " } else { "runs" }, text(entry, "/recentEvalId"))
 }
 
-/// Prints a line for each.
-pub async fn list(kind: Kind) -> Result<()> {
+/// Prints a line for each, or a JSON array.
+pub async fn list(kind: Kind, as_json: bool) -> Result<()> {
     let library = library();
+    if as_json {
+        let all = match kind {
+            Kind::Evals => json!(library.runs(None, true).await?),
+            Kind::Prompts => json!(library.prompts(None).await?),
+            Kind::Datasets => json!(library.datasets().await?),
+        };
+        out!("{all}");
+        return Ok(());
+    }
     match kind {
         Kind::Evals => print(library.runs(None, false).await?.into_iter().map(|run| {
             let [passed, failed, errors] = run.counts;
@@ -104,7 +113,7 @@ pub async fn delete(mut ids: Vec<String>) -> Result<()> {
     for id in ids.iter_mut().filter(|id| *id == "latest") {
         match library.runs(None, false).await?.into_iter().next() {
             Some(newest) => *id = newest.eval_id,
-            None => bail!("no run is stored"),
+            None => bail!("no run is stored\nhint: `sandcove eval` stores one"),
         }
     }
     Ok(library.forget(&ids).await?)

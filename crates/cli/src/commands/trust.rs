@@ -112,7 +112,10 @@ pub fn trust(data_dir: &Path, args: &TrustArgs) -> Result<ExitCode> {
         read => read.with_context(|| format!("failed to read `{}`", path.display()))?,
     };
     if !pem.starts_with(b"-----BEGIN CERTIFICATE-----") {
-        bail!("`{}` is not a certificate in PEM form", path.display());
+        bail!(
+            "`{}` is not a certificate in PEM form\nhint: `sandcove trust --print` on the host of the server prints it",
+            path.display()
+        );
     }
     if args.print {
         let _ = output::write(&pem);

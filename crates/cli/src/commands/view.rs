@@ -43,7 +43,10 @@ fn address(text: &str) -> Result<IpAddr> {
 /// Serves the page until a signal ends it.
 pub async fn view(args: ViewArgs) -> Result<ExitCode> {
     if let Some(missing) = args.directory.as_ref().filter(|directory| !directory.is_dir()) {
-        bail!("`{}` is not a directory of stored evaluations", missing.display());
+        bail!(
+            "`{}` is not a directory of stored evaluations\nhint: leave it out to see those of this account",
+            missing.display()
+        );
     }
     let directory = args.directory.unwrap_or_else(sandcove_eval::home::directory);
     let wanted = SocketAddr::new(args.host, args.port);

@@ -5,8 +5,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use sandcove_client::Client;
+use sandcove_wire::api::volume::{Volume, VolumeAndToken};
 use serde_json::json;
 
+use super::done::Done;
 use super::reach::{Place, Reach};
 use crate::output::{self, note, out};
 use crate::table::table;
@@ -27,6 +29,9 @@ pub enum VolumeCommand {
     Create {
         /// name of the volume, which `sandbox create --volume` takes
         name: String,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// list volumes
     #[command(visible_alias = "ls")]
@@ -40,6 +45,9 @@ pub enum VolumeCommand {
         /// names or ids
         #[arg(required = true, value_name = "VOLUME")]
         volumes: Vec<String>,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -47,7 +55,14 @@ pub enum VolumeCommand {
 pub async fn volume(place: Place, args: VolumeArgs) -> Result<ExitCode> {
     let client = args.reach.client(&place)?;
     match args.command {
-        VolumeCommand::Create { name } => out!("{}", client.create_volume(&name).await?.volume_id),
+        VolumeCommand::Create { name, json } => {
+            // The token of a volume is for its files, and ends up in no terminal or log.
+            let VolumeAndToken { volume_id, name, .. } = client.create_volume(&name).await?;
+            match json {
+                true => out!("{}", json!(Volume { volume_id, name })),
+                false => out!("{volume_id}"),
+            }
+        }
         VolumeCommand::List { json } => {
             let volumes = client.volumes().await?;
             if json {
@@ -57,18 +72,21 @@ pub async fn volume(place: Place, args: VolumeArgs) -> Result<ExitCode> {
             let rows: Vec<_> = volumes.into_iter().map(|volume| [volume.volume_id, volume.name]).collect();
             let _ = output::write(table(["id", "name"], &rows).as_bytes());
         }
-        VolumeCommand::Delete { volumes } => return delete(&client, &volumes).await,
+        VolumeCommand::Delete { volumes, json } => return delete(&client, &volumes, json).await,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn delete(client: &Client, volumes: &[String]) -> Result<ExitCode> {
+async fn delete(client: &Client, volumes: &[String], as_json: bool) -> Result<ExitCode> {
+    let mut done = Done::new(as_json);
     let known = client.volumes().await?;
     let mut code = ExitCode::SUCCESS;
     for name in volumes {
         let found = known.iter().find(|volume| volume.name == *name || volume.volume_id == *name);
         match found {
-            Some(volume) if client.delete_volume(&volume.volume_id).await? => out!("{}", volume.volume_id),
+            Some(volume) if client.delete_volume(&volume.volume_id).await? => {
+                done.add(&volume.volume_id, json!(volume));
+            }
             _ => {
                 note!("error: unknown volume `{name}`\nhint: `sandcove volume list` shows all");
                 code = ExitCode::FAILURE;

@@ -4,6 +4,7 @@
 mod api;
 mod command_line;
 mod configuration;
+mod json;
 mod metrics;
 
 use std::path::{Path, PathBuf};

@@ -48,7 +48,9 @@ pub struct BackupArgs {
 /// Writes a backup of the data directory.
 pub async fn backup(settings: &Settings, place: &DataDir, args: BackupArgs) -> Result<ExitCode> {
     if !rustix::process::geteuid().is_root() {
-        bail!("a backup needs root: it has the files of all sandboxes, and the keys of this server");
+        bail!(
+            "a backup needs root: it has the files of all sandboxes, and the keys of this server\nhint: run the command with sudo"
+        );
     }
     let data_dir = match settings.data_dir.canonicalize() {
         Ok(data_dir) => data_dir,
@@ -79,7 +81,7 @@ fn write(plan: &collect::Plan, file: &Path) -> Result<(Counts, Written)> {
         let (_, counts, written) = collect::collect(plan, account, progress.writer(io::stdout().lock()))?;
         return Ok((counts, written));
     }
-    let name = file.file_name().with_context(|| format!("`{}` is not the name of a file", file.display()))?;
+    let name = file.file_name().with_context(|| format!("`{}` is not the name of a file\nhint: name one, such as `backup.tar.zst`, or `-` for standard output", file.display()))?;
     if file.symlink_metadata().is_ok() {
         bail!("`{}` exists; choose another name, or delete it first", file.display());
     }

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use sandcove_dockerfile::quoted;
+use serde_json::{Value, json};
 
 use super::reach::{Place, Reach};
 use super::serve::not_running;
@@ -40,6 +41,9 @@ pub struct EnvArgs {
     /// shell that reads the output
     #[arg(long, value_name = "SHELL", value_enum, default_value_t)]
     shell: Shell,
+    /// print JSON: variables with their values, and null for those to unset
+    #[arg(long, conflicts_with_all = ["shell", "name"])]
+    json: bool,
     /// print only the value of this variable
     name: Option<String>,
 }
@@ -56,6 +60,12 @@ impl Variables {
     fn of_addresses(url: &str, key: &str) -> Self {
         let addresses = ADDRESSES.iter().map(|name| (*name, url.to_owned()));
         Self { set: addresses.chain([(KEY, key.to_owned())]).collect(), unset: Vec::new() }
+    }
+
+    fn json(&self) -> Value {
+        let set = self.set.iter().map(|(name, value)| ((*name).to_owned(), json!(value)));
+        let unset = self.unset.iter().map(|name| ((*name).to_owned(), Value::Null));
+        set.chain(unset).collect()
     }
 
     fn value(&self, name: &str) -> Result<&str> {
@@ -89,6 +99,7 @@ pub fn env(args: &EnvArgs, place: &Place) -> Result<ExitCode> {
     };
     let text = match &args.name {
         Some(name) => format!("{}\n", variables.value(name)?),
+        None if args.json => format!("{}\n", variables.json()),
         None => args.shell.text(&variables),
     };
     let _ = output::write(text.as_bytes());

@@ -56,11 +56,17 @@ enum EvalCommand {
         /// things to list
         #[arg(value_enum, default_value = "evals", value_name = "KIND")]
         kind: Kind,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// print a stored run, prompt or dataset as JSON
     Show {
         /// id of a run, prompt or dataset [default: the newest run]
         id: Option<String>,
+        /// print JSON, as without this option
+        #[arg(long)]
+        json: bool,
     },
     /// delete stored runs
     Delete {
@@ -88,6 +94,9 @@ enum EvalCommand {
         /// replace a stored run with the same id
         #[arg(long)]
         force: bool,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// show a stored run on the dashboard of your server, to your team, and print the address of its page
     Share {
@@ -182,8 +191,8 @@ fn init(args: &InitArgs) -> Result<ExitCode> {
 async fn manage(command: EvalCommand) -> Result<ExitCode> {
     match command {
         EvalCommand::Init(args) => return init(&args),
-        EvalCommand::List { kind } => stored::list(kind).await?,
-        EvalCommand::Show { id } => stored::show(id.as_deref()).await?,
+        EvalCommand::List { kind, json } => stored::list(kind, json).await?,
+        EvalCommand::Show { id, .. } => stored::show(id.as_deref()).await?,
         EvalCommand::Delete { ids } => stored::delete(ids).await?,
         EvalCommand::Export { id, output } => {
             let id = match id.as_slice() {
@@ -193,7 +202,7 @@ async fn manage(command: EvalCommand) -> Result<ExitCode> {
             };
             stored::export(Some(id.as_str()).filter(|id| *id != "latest"), output.as_deref()).await?;
         }
-        EvalCommand::Import { file, new_id, force } => {
+        EvalCommand::Import { file, new_id, force, json } => {
             let duplicate = match (new_id, force) {
                 (true, _) => Duplicate::Rename,
                 (_, true) => Duplicate::Replace,
@@ -203,7 +212,10 @@ async fn manage(command: EvalCommand) -> Result<ExitCode> {
             if imported.is_known {
                 note!("the run is stored already, with the same results");
             }
-            out!("{}", imported.id);
+            match json {
+                true => out!("{}", serde_json::json!({ "evalId": imported.id, "known": imported.is_known })),
+                false => out!("{}", imported.id),
+            }
         }
         EvalCommand::Cache(CacheCommand::Clear) => {
             let removed = answers::clear_cache().context("failed to clear the cache")?;

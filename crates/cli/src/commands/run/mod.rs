@@ -11,13 +11,17 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use sandcove_client::{Client, Command, CommandEvent, Input, NewSandbox, ProcessEvent, Sandbox};
 use sandcove_dockerfile::quoted;
+use sandcove_wire::api::sandbox::VolumeMount;
 use sandcove_wire::id::SandboxId;
 use sandcove_wire::interpreter::ExecutionRequest;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::copy::{name_of, upload};
 use super::exec::{feed, is_gone};
+use super::lifecycle::mount;
 use super::reach::{Place, Reach};
+use super::template::image::of_image;
 use super::{timeout, variable};
 use crate::data_dir::ServerFile;
 use crate::host::Host;
@@ -30,6 +34,9 @@ use source::Source;
 /// Exit status of a command that took too long, as `timeout` reports it.
 const TIMED_OUT: u8 = 124;
 
+/// Working directory of the code.
+const HOME: &str = "/home/user";
+
 /// Exit status of a program that a closed pipe ended, as shells report it.
 const BROKEN_PIPE: u8 = 128 + 13;
 
@@ -40,7 +47,8 @@ const END_MARGIN: Duration = Duration::from_millis(500);
 #[derive(Debug, Args)]
 #[command(
     after_help = "A file runs as a script, and its exit status becomes the exit status of the command. With -c, the value of \
-                  the last expression is printed too. If no server is running, one is started for the run, which needs root."
+                  the last expression is printed too. The working directory is /home/user, where the file and those of --file are. The first \
+                  run with --image builds a template, which later runs use until it is deleted. If no server is running, one is started for the run, which needs root."
 )]
 pub struct RunArgs {
     /// file to run (`-` for standard input), followed by its arguments; options go before it
@@ -55,8 +63,17 @@ pub struct RunArgs {
     /// template of the sandbox
     #[arg(short, long, default_value = "code-interpreter-v1")]
     template: String,
+    /// image for the sandbox, for bash, or for python if the image has Python 3.9 or newer
+    #[arg(short, long, value_name = "IMAGE", conflicts_with = "template")]
+    image: Option<String>,
+    /// copy a file or directory of this machine beside the code; repeatable
+    #[arg(short, long = "file", value_name = "PATH")]
+    files: Vec<PathBuf>,
+    /// mount a volume; repeatable
+    #[arg(short = 'v', long = "mount", visible_alias = "volume", value_name = "NAME:PATH", value_parser = mount)]
+    mounts: Vec<VolumeMount>,
     /// run in this sandbox instead of a new one, and leave it running
-    #[arg(short, long, value_name = "ID", conflicts_with_all = ["template", "envs", "keep"])]
+    #[arg(short, long, value_name = "ID", conflicts_with_all = ["template", "image", "mounts", "envs", "keep"])]
     sandbox: Option<SandboxId>,
     /// leave the new sandbox running until --timeout, and print its id on standard error
     #[arg(short, long)]
@@ -92,6 +109,20 @@ pub async fn run(settings: &Settings, place: &Place, args: &RunArgs) -> Result<E
     let (file, arguments) = args.file();
     let source = Source::read(file, args.code.as_ref(), args.language.as_ref())?;
     let prelude = source.prelude(arguments)?;
+    if let Some(image) = &args.image
+        && !["python", "bash"].contains(&source.language.as_str())
+    {
+        bail!(
+            "image `{image}` runs python and bash, and not {}\nhint: a template with `FROM code-interpreter-v1` runs other languages",
+            source.language
+        );
+    }
+    if let Some(missing) = args.files.iter().find(|path| !path.exists()) {
+        bail!(
+            "`{}` does not exist\nhint: --file takes files and directories of this machine",
+            missing.display()
+        );
+    }
     let run = Run { source, prelude, args };
     match args.reach.target(place)? {
         // Only the server of this machine can be started here.
@@ -148,10 +179,15 @@ enum Ended {
 
 impl Run<'_> {
     async fn on(&self, client: &Client) -> Result<ExitCode> {
+        let template = match &self.args.image {
+            Some(image) => of_image(client, image, self.source.language != "bash").await?,
+            None => self.args.template.clone(),
+        };
         let new = NewSandbox {
-            template: self.args.template.clone(),
+            template,
             timeout: self.args.timeout,
             envs: self.args.envs.iter().cloned().collect(),
+            volume_mounts: self.args.mounts.clone(),
             ..NewSandbox::default()
         };
         let limit = Duration::from_secs(self.args.timeout.into());
@@ -200,11 +236,14 @@ impl Run<'_> {
     }
 
     async fn execute(&self, sandbox: &Sandbox, printer: &mut Printer) -> Result<Ended> {
+        for path in &self.args.files {
+            upload(sandbox, path, &format!("{HOME}/{}", name_of(path)?), None, true).await?;
+        }
         if self.source.language == "bash" {
             return self.script(sandbox, printer).await;
         }
         if let Some(file) = &self.source.file {
-            let path = format!("/home/user/{file}");
+            let path = format!("{HOME}/{file}");
             sandbox.write_file(&path, self.source.code.clone().into_bytes().into()).await?;
         }
         let request = |code: &str| ExecutionRequest {

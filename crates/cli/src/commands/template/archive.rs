@@ -104,7 +104,7 @@ async fn to_stdout(client: &Client, template: &str) -> Result<ExitCode> {
 
 async fn to_file(client: &Client, args: &ExportArgs) -> Result<ExitCode> {
     let shown = args.file.display();
-    let mut name = args.file.file_name().with_context(|| format!("`{shown}` is not a file"))?.to_owned();
+    let mut name = args.file.file_name().with_context(|| format!("`{shown}` is not a file\nhint: name one, such as `template.tar.zst`, or `-` for standard output"))?.to_owned();
     name.push(".part");
     let unfinished = Unfinished(args.file.with_file_name(name));
     let failed = || format!("failed to write `{}`", unfinished.0.display());

@@ -38,7 +38,9 @@ pub async fn download(url: &str, checksum: Option<&str>, directory: &Path) -> Re
             bail!("unknown checksum `{wanted}`; use sha256:DIGITS");
         };
         if !found.eq_ignore_ascii_case(expected) {
-            bail!("{url} has the checksum sha256:{found}, not {wanted}");
+            bail!(
+                "{url} has the checksum sha256:{found}, not {wanted}\nhint: check whether the file was changed, or correct --checksum in the Dockerfile"
+            );
         }
     }
     Ok(path)

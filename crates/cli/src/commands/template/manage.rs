@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::printer::Printer;
 use crate::commands::count;
+use crate::commands::done::Done;
 use crate::output::{self, note, out};
 use crate::report::report;
 use crate::table::table;
@@ -40,6 +41,9 @@ pub struct DeleteArgs {
     /// do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
+    /// print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Arguments of `publish` and `unpublish`.
@@ -51,6 +55,9 @@ pub struct PublishArgs {
     /// accepted for the E2B CLI; nothing is asked
     #[arg(short, long, hide = true)]
     yes: bool,
+    /// print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Arguments of `tag`.
@@ -120,7 +127,14 @@ pub async fn logs(client: &Client, args: LogsArgs) -> Result<ExitCode> {
         Some(build) => build,
         None => {
             let newest = client.template(&id).await?.builds.into_iter().next();
-            newest.with_context(|| format!("template {} has no builds", args.template))?.build_id
+            newest
+                .with_context(|| {
+                    format!(
+                        "template {} has no builds\nhint: `sandcove template build --name {0}` builds it",
+                        args.template
+                    )
+                })?
+                .build_id
         }
     };
     let printer = Printer::new(args.json);
@@ -157,6 +171,7 @@ pub async fn delete(client: &Client, args: DeleteArgs) -> Result<ExitCode> {
             return Ok(ExitCode::FAILURE);
         }
     }
+    let mut done = Done::new(args.json);
     let mut code = ExitCode::SUCCESS;
     for template in &args.templates {
         let id = match resolved(client, template).await {
@@ -168,7 +183,7 @@ pub async fn delete(client: &Client, args: DeleteArgs) -> Result<ExitCode> {
             }
         };
         match client.delete_template(&id).await {
-            Ok(true) => out!("{id}"),
+            Ok(true) => done.add(&id, json!({ "templateID": id })),
             Ok(false) => {
                 note!("error: unknown template `{template}`\nhint: `sandcove template list` shows all");
                 code = ExitCode::FAILURE;
@@ -184,13 +199,15 @@ pub async fn delete(client: &Client, args: DeleteArgs) -> Result<ExitCode> {
 
 /// Publishes templates or takes that back, and prints their names.
 pub async fn set_public(client: &Client, args: PublishArgs, public: bool) -> Result<ExitCode> {
+    let mut done = Done::new(args.json);
     for template in &args.templates {
         let id = resolved(client, template).await?;
         let names = match client.set_public(&id, public).await {
             Ok(names) => names,
             Err(error) => return Err(refusal(client, template, error).await),
         };
-        out!("{}", if names.is_empty() { id } else { names.join(" ") });
+        let object = json!({ "templateID": id, "names": names, "public": public });
+        done.add(if names.is_empty() { id } else { names.join(" ") }, object);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -6,6 +6,7 @@ mod build;
 mod builtin;
 mod download;
 mod extract;
+pub mod image;
 mod init;
 mod manage;
 mod pinned;
@@ -65,6 +66,9 @@ pub enum TemplateCommand {
     Inspect {
         /// name or id of the template
         template: String,
+        /// print JSON, as without this option
+        #[arg(long)]
+        json: bool,
     },
     /// print the log of a build
     Logs(LogsArgs),
@@ -111,7 +115,7 @@ pub async fn template(place: Place, args: TemplateArgs) -> Result<ExitCode> {
         TemplateCommand::Build(args) => build::build(&client, args).await,
         TemplateCommand::Create(args) => build::build(&client, args.into()).await,
         TemplateCommand::List { format } => manage::list(&client, format.is_json()).await,
-        TemplateCommand::Inspect { template } => manage::inspect(&client, &template).await,
+        TemplateCommand::Inspect { template, .. } => manage::inspect(&client, &template).await,
         TemplateCommand::Logs(args) => manage::logs(&client, args).await,
         TemplateCommand::Delete(args) => manage::delete(&client, args).await,
         TemplateCommand::Publish(args) => manage::set_public(&client, args, true).await,
