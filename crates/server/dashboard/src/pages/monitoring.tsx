@@ -45,7 +45,7 @@ export function Monitoring({ team }: { team: string }) {
       {data && (
         <div class="charts">
           <Chart title="Concurrent sandboxes" points={line((one) => one.concurrentSandboxes)} max={4} unit={(value) => String(Math.round(value))} {...common} />
-          <Chart title="Starts per minute" points={line((one) => one.sandboxStartRate * 60)} max={4} unit={(value) => value.toFixed(value < 10 ? 1 : 0)} {...common} />
+          <Chart title="Starts per minute" points={line((one) => one.sandboxStartRate * 60)} max={4} unit={(value) => String(Math.round(value * 10) / 10)} {...common} />
         </div>
       )}
     </Page>
