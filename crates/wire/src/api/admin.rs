@@ -227,7 +227,7 @@ pub struct Node {
     pub create_successes: u64,
     /// Number of starts that failed since the server started.
     pub create_fails: u64,
-    /// Maximum number of sandboxes that run at once; absent with servers before 0.3.
+    /// Maximum number of sandboxes that run at once; older servers do not say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<u32>,
     /// Pooled sandboxes, for each template that has any.
