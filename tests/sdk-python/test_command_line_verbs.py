@@ -138,7 +138,7 @@ def test_what_a_team_has_is_created_listed_and_deleted(typist):
     typist.fails(f"secret delete {name}", hint="`sandcove secret list`")
 
 
-@story("webhook create", "webhook list", "webhook disable", "webhook enable", "webhook deliveries", "webhook delete")
+@story("webhook create", "webhook list", "webhook update", "webhook disable", "webhook enable", "webhook deliveries", "webhook redeliver", "webhook delete")
 def test_a_webhook_is_kept(typist):
     (typist.home / "secret").write_text("s" * 40)
     create = f"webhook create {unique('hook')} https://example.com/hook --secret-file secret"
@@ -146,13 +146,20 @@ def test_a_webhook_is_kept(typist):
     typist.fails(f"{create} -e sandbox.lifecycle.kild", hint="sandbox.lifecycle.killed")
     webhook = typist(f"{create} -e sandbox.lifecycle.killed").strip()
     assert webhook in column(typist("webhook list"), "id")
+    typist(f"webhook update {webhook} --name {unique('hook')} -e sandbox.lifecycle.killed")
+    typist.fails(f"webhook update {webhook}", hint="--receiver", status=2)
+    typist.fails(f"webhook update {webhook} -e sandbox.lifecycle.kild", hint="sandbox.lifecycle.killed")
     typist(f"webhook disable {webhook}")
     typist(f"webhook enable {webhook}")
+    typist.fails(f"webhook redeliver {webhook} nothing", hint=f"hint: `sandcove webhook deliveries {webhook}` shows the newest")
     assert "event" in typist(f"webhook deliveries {webhook}")
     assert typist(f"webhook delete {webhook}") == f"{webhook}\n"
     for verb in ("delete", "enable", "disable", "deliveries"):
         for unknown in (webhook, "nobody"):
             assert f"`{unknown}`" in typist.fails(f"webhook {verb} {unknown}", hint="hint: `sandcove webhook list` shows all")
+    for line in ("update {} --name x", "redeliver {} x"):
+        for unknown in (webhook, "nobody"):
+            assert f"`{unknown}`" in typist.fails(f"webhook {line.format(unknown)}", hint="hint: `sandcove webhook list` shows all")
 
 
 @story("team create", "team list", "team update", "team key", "team kill", "audit", "node list", "node info", "node set")

@@ -1,6 +1,9 @@
 """The dashboard in a real browser: logging in, the list of sandboxes, links, rights, and that everybody can use it."""
 
+import os
+import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from dashboard import HARM, axe, box, chromium, needs_chromium, serious, visit  # noqa: F401
@@ -97,6 +100,52 @@ def test_thousands_of_rows_are_listed_and_filtered(visit):
     expect(table.locator("tbody tr").nth(1)).to_contain_text("kind3")
 
 
+def test_hundreds_of_sandboxes_are_listed_and_filtered(visit):
+    total, paused = 200, 20
+    mark = f"crowd-{os.getpid()}"
+    with ThreadPoolExecutor(4) as pool:
+        start = lambda number: Sandbox.create("base", timeout=3600, metadata={mark: f"n{number}"})  # noqa: E731
+        boxes = list(pool.map(start, range(total)))
+        try:
+            list(pool.map(lambda box: box.pause(), boxes[:paused]))
+            page = visit()
+            table = page.get_by_role("region", name="Sandboxes")
+            search, count = page.get_by_label("Search by id, template or metadata"), page.get_by_role("search").get_by_role("status")
+            search.fill(mark)
+            expect(count).to_have_text(re.compile(rf"^{total} of \d+$"))
+            assert table.locator("tbody tr").count() < 100, "only rows in sight are made"
+            # Usage is there for those in sight, wherever that is.
+            table.get_by_role("button", name="Age").click()
+            expect(table.locator("meter").first).to_be_visible()
+            table.evaluate("table => table.scrollTo(0, table.scrollHeight / 2)")
+            expect(table.locator("meter").first).to_be_visible()
+            page.get_by_label("State").select_option("paused")
+            expect(count).to_have_text(re.compile(rf"^{paused} of \d+$"))
+            expect(table.get_by_role("row").filter(has_text="paused").first).to_be_visible()
+            page.get_by_label("State").select_option("running")
+            expect(count).to_have_text(re.compile(rf"^{total - paused} of \d+$"))
+            search.fill(f"{mark}=n{total - 1}")
+            expect(count).to_have_text(re.compile(r"^1 of \d+$"))
+            row = table.get_by_role("row").filter(has_text=boxes[-1].sandbox_id)
+            expect(row).to_be_visible()
+            # What ends is gone from the list without loading the page again.
+            boxes[-1].kill()
+            expect(row).to_have_count(0)
+        finally:
+            list(pool.map(lambda box: box.kill(), boxes))
+
+
+def test_monitoring_shows_the_sandboxes_of_the_team_over_time(visit, box):
+    page = visit("/dashboard/monitoring")
+    # A sample is taken every 10 seconds.
+    for hours in ("Last hour", "Last 7 days"):
+        page.get_by_label("Range").select_option(hours)
+        expect(page.get_by_role("img", name=re.compile(r"^Concurrent sandboxes: now [1-9]"))).to_be_visible()
+        expect(page.get_by_role("img", name=re.compile(r"^Starts per minute: now \d"))).to_be_visible()
+        assert page.locator(".chart path").first.get_attribute("d").startswith("M")
+    assert box.is_running()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_list_fits_the_screen_of_a_laptop(visit, scheme):
     names = ["base", "code-interpreter-v1", "a-team-with-a-long-name/a-template-with-a-long-name"]
@@ -135,6 +184,8 @@ def test_links_of_the_official_command_line_open_the_right_page(visit, box, serv
         ("/dashboard?tab=templates", "Templates"),
         ("/dashboard?tab=sandboxes", "Sandboxes"),
         ("/dashboard/my-team/sandboxes/list", "Sandboxes"),
+        ("/dashboard/my-team/sandboxes/monitoring", "Monitoring"),
+        ("/dashboard?tab=usage", "Monitoring"),
         ("/dashboard/my-team/templates/list", "Templates"),
         ("/dashboard/my-team/webhooks", "Webhooks"),
         ("/dashboard/terminal", "New sandbox"),
@@ -178,7 +229,7 @@ def test_pages_are_accessible(visit, box, axe, look):
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("row").filter(has_text=box.sandbox_id)).to_be_visible()
     found["sandboxes"] = serious(page, axe)
-    places = ["new", "templates", "snapshots", "volumes", "events", "webhooks", "evaluations", "keys", "teams", "node"]
+    places = ["new", "monitoring", "templates", "snapshots", "volumes", "events", "webhooks", "evaluations", "keys", "teams", "node"]
     places += [f"sandboxes/{box.sandbox_id}/{tab}" for tab in ("overview", "terminal", "files", "code", "logs", "network", "events")]
     for place in places:
         page.goto(f"{page.url.split('/dashboard')[0]}/dashboard/{place}")

@@ -182,6 +182,33 @@ def test_a_large_file_goes_up_and_down(visit, box, tmp_path):
     box.commands.run("rm large.bin")
 
 
+def test_dropped_files_are_uploaded_where_they_are_dropped(visit, box):
+    box.files.make_dir("/home/user/dropped")
+    page = visit(f"/dashboard/sandboxes/{box.sandbox_id}/files")
+    page.get_by_role("button", name="dropped/").click()
+    expect(page.get_by_text("The directory is empty.")).to_be_visible()
+    name = HARM.replace("/", "_")
+    files = page.evaluate_handle(
+        """name => {
+          const transfer = new DataTransfer();
+          transfer.items.add(new File(["first"], name, { type: "text/html" }));
+          transfer.items.add(new File([new Uint8Array(300_000).fill(7)], "large.bin"));
+          return transfer;
+        }""",
+        name,
+    )
+    place = page.get_by_text("The directory is empty.")
+    place.dispatch_event("dragover", {"dataTransfer": files})
+    place.dispatch_event("drop", {"dataTransfer": files})
+    table = page.get_by_role("table")
+    expect(table).to_contain_text(name)
+    expect(table).to_contain_text("large.bin")
+    assert box.files.read(f"dropped/{name}") == "first"
+    assert box.files.read("dropped/large.bin", format="bytes") == b"\7" * 300_000
+    # The page is still there: the browser has not opened what was dropped.
+    expect(page).to_have_url(re.compile("/files$"))
+
+
 def test_cells_show_figures_tables_and_charts(visit, box):
     page = visit(f"/dashboard/sandboxes/{box.sandbox_id}/code")
     code = page.get_by_label("Code", exact=True)
@@ -239,6 +266,35 @@ def test_cells_show_figures_tables_and_charts(visit, box):
     page.get_by_role("button", name="Interrupt").click()
     expect(page.locator("section.cell").last).to_contain_text("interrupted")
     expect(run("x")).to_contain_text("41")
+
+
+def test_a_chart_of_plotly_is_shown_and_answers_the_mouse(visit, box):
+    page = visit(f"/dashboard/sandboxes/{box.sandbox_id}/code")
+    code = page.get_by_label("Code", exact=True)
+    # A figure at the end of a cell, and one that is shown by a later cell.
+    program = "import plotly.graph_objects as go\nfigure = go.Figure(go.Bar(x=['Bern', 'Oslo'], y=[20, 22]))\nfigure"
+    for text in (program, "figure.show()"):
+        code.fill(text)
+        code.press("Shift+Enter")
+        cell = page.locator("section.cell").last
+        expect(cell.locator("pre.code")).to_have_text(text)
+        expect(page.get_by_role("button", name="Interrupt")).to_have_count(0)
+        chart = cell.locator("iframe").last.content_frame.locator(".js-plotly-plot")
+        expect(chart.locator(".bars .point")).to_have_count(2)
+        # The mouse on a bar shows its values. A busy browser may not have painted the frame yet.
+        for _ in range(20):
+            chart.locator(".bars .point").last.hover(force=True)
+            if chart.locator(".hoverlayer").get_by_text("22").count():
+                break
+            page.wait_for_timeout(500)
+        expect(chart.locator(".hoverlayer")).to_contain_text("22")
+        # Its own button zooms: the axis has other numbers.
+        before = chart.locator(".yaxislayer-above").text_content()
+        chart.locator("[data-title='Zoom out']").dispatch_event("click")
+        expect(chart.locator(".yaxislayer-above")).not_to_have_text(before)
+    # Its library asks for another, for formulas, and the frame may load nothing.
+    assert all("mathjax" in trouble.lower() for trouble in visit.troubles), visit.troubles
+    visit.troubles.clear()
 
 
 def test_logs_network_and_events(visit, box):

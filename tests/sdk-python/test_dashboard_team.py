@@ -10,7 +10,7 @@ from dashboard import HARM, axe, chromium, needs_chromium, serious, visit  # noq
 from e2b_code_interpreter import Sandbox
 from playwright.sync_api import expect
 
-from harness.server import ADMIN_TOKEN
+from harness.server import ADMIN_TOKEN, API_KEY, wait_until
 
 pytestmark = needs_chromium
 
@@ -41,6 +41,28 @@ def test_templates_and_their_builds(visit, axe):  # noqa: F811
     assert serious(page, axe) == []
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(link).to_have_count(0)
+
+
+def test_the_log_of_a_build_grows_while_it_is_looked_at(visit, server):
+    from e2b import Template
+
+    name = f"dashboard-log-{os.getpid()}"
+    steps = "echo first-$((40 + 2)); sleep 30; echo last-$((40 + 2))"
+    built = Template.build_in_background(Template().from_template("base").run_cmd(steps), name, cpu_count=1, memory_mb=512)
+    page = visit(f"/dashboard/templates/{built.template_id}")
+    # A table of builds has it while it is made.
+    expect(page.get_by_role("table").get_by_role("row").filter(has_text=built.build_id)).to_contain_text(re.compile("waiting|building"))
+    page.get_by_role("table").get_by_role("link").first.click()
+    log, facts = page.get_by_role("log"), page.locator(".facts")
+    expect(log).to_contain_text("first-42")
+    lines = log.locator(".line").count()
+    expect(facts).to_contain_text("building")
+    # Nobody loads the page again.
+    page.evaluate("window.same = true")
+    expect(log).to_contain_text("last-42")
+    expect(facts).to_contain_text("ready")
+    assert page.evaluate("window.same") and log.locator(".line").count() > lines
+    requests.delete(f"{server.url}/templates/{built.template_id}", headers={"x-api-key": API_KEY}).raise_for_status()
 
 
 def test_templates_of_the_server_are_offered_only_to_be_started(visit, server):
@@ -132,6 +154,15 @@ def test_volumes_keys_webhooks_teams_and_the_node(visit, server, axe):  # noqa: 
     expect(row).to_contain_text("enabled")
     page.get_by_role("link", name="Node").click()
     expect(page.locator(".facts")).to_contain_text("ready")
+    (node,) = requests.get(f"{server.url}/nodes", headers={"x-admin-token": ADMIN_TOKEN}).json()
+    expect(page.get_by_text(re.compile(rf"\d+ of {node['capacity']}$"))).to_be_visible()
+    cells = page.get_by_role("region", name="Pooled sandboxes").get_by_role("row").filter(has=page.get_by_role("cell", name="base", exact=True)).get_by_role("cell")
+    expect(cells.nth(1)).to_have_text(re.compile(r"^\d+ of [1-9]\d*$"))
+    expect(cells.nth(2)).to_have_text(re.compile("[KM]iB"))
+    starts = lambda: sum(int(cells.nth(column).inner_text()) for column in (3, 4))  # noqa: E731
+    before = starts()
+    Sandbox.create("base", timeout=60).kill()
+    wait_until(lambda: starts() == before + 1, what="the page counts the start")
     try:
         page.get_by_role("button", name="Drain").click()
         page.get_by_role("dialog").get_by_role("button", name="Drain").click()

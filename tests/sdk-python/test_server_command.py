@@ -118,7 +118,7 @@ def test_webhooks_are_created_listed_changed_and_deleted(server, tmp_path):
         assert sandcove(server, "webhook", "disable", webhook).returncode == 0
         assert listed()["enabled"] is False
         assert "disabled" in sandcove(server, "webhook", "list").stdout
-        assert sandcove(server, "webhook", "deliveries", webhook).stdout.split() == ["time", "event", "sandbox", "status", "answer", "duration"]
+        assert sandcove(server, "webhook", "deliveries", webhook).stdout.split() == ["id", "time", "event", "sandbox", "status", "answer", "duration"]
     finally:
         done = sandcove(server, "webhook", "delete", webhook)
     assert (done.returncode, done.stdout) == (0, webhook + "\n")

@@ -1,7 +1,7 @@
 //! Webhooks of a team, and the events that they deliver (contract: dashboard, sections 4 and 5).
 
 use http::Method;
-use sandcove_wire::api::event::{Deliveries, NewWebhook, SandboxEvent, Webhook, WebhookUpdate};
+use sandcove_wire::api::event::{Deliveries, Delivery, NewWebhook, SandboxEvent, Webhook, WebhookUpdate};
 use sandcove_wire::id::SandboxId;
 
 use crate::error::Result;
@@ -54,6 +54,16 @@ impl Client {
     /// If the server does not know the webhook.
     pub async fn deliveries(&self, id: &str) -> Result<Deliveries> {
         self.json(Method::GET, &format!("/events/webhooks/{}/deliveries", segment(id)), None::<&()>).await
+    }
+
+    /// Has an event delivered to a webhook again. The delivery is named by the id of one of its attempts, or of the event; the
+    /// answer has the attempts before this one.
+    ///
+    /// # Errors
+    /// If the server does not know the webhook or the delivery, or the webhook is disabled.
+    pub async fn redeliver(&self, id: &str, delivery: &str) -> Result<Delivery> {
+        let path = format!("/events/webhooks/{}/deliveries/{}/redeliver", segment(id), segment(delivery));
+        self.json(Method::POST, &path, None::<&()>).await
     }
 
     /// The newest events of a sandbox, or of all sandboxes of the team; newest first, at most `limit`.

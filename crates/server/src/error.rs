@@ -255,6 +255,15 @@ pub enum Error {
     /// The team has no such webhook.
     #[error("webhook '{0}' not found")]
     WebhookNotFound(uuid::Uuid),
+    /// The webhook has no such delivery.
+    #[error("delivery '{0}' not found")]
+    DeliveryNotFound(uuid::Uuid),
+    /// The webhook is disabled, so nothing is delivered to it.
+    #[error("webhook '{0}' is disabled: enable it to deliver to it")]
+    WebhookDisabled(uuid::Uuid),
+    /// The webhook has the maximum number of deliveries that wait.
+    #[error("{0} deliveries wait for this webhook, try again later")]
+    TooManyDeliveries(i64),
     /// A file operation in a volume failed or was refused.
     #[error(transparent)]
     VolumeFiles(sandcove_image::files::FileError),

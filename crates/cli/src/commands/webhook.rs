@@ -1,19 +1,20 @@
 //! `sandcove webhook`, and `sandcove events`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
-use sandcove_client::Error as ClientError;
+use sandcove_client::{Client, Error as ClientError};
 use sandcove_wire::api::event::{Attempt, NewWebhook, SandboxEvent, Webhook, WebhookUpdate};
 use sandcove_wire::api::template::Template;
 use sandcove_wire::id::SandboxId;
 use sandcove_wire::secret::Secret;
 use serde_json::json;
 
+use super::done::Done;
 use super::reach::{Place, Reach};
-use crate::output::{self, out};
+use crate::output::{self, note, out};
 use crate::report::report;
 use crate::table::table;
 
@@ -42,6 +43,36 @@ pub enum WebhookCommand {
         /// type of events to deliver, as `sandbox.lifecycle.created`; repeatable [default: all]
         #[arg(short, long = "event", value_name = "TYPE")]
         events: Vec<String>,
+        /// print the webhook as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// change the name, URL, events, secret or state of a webhook
+    #[command(group = clap::ArgGroup::new("changes").required(true).multiple(true))]
+    Update {
+        /// id of the webhook
+        id: String,
+        /// new name
+        #[arg(long, group = "changes")]
+        name: Option<String>,
+        /// new address that events are posted to
+        #[arg(long, value_name = "URL", group = "changes")]
+        receiver: Option<String>,
+        /// type of events to deliver, in place of those before; repeatable
+        #[arg(short, long = "event", value_name = "TYPE", group = "changes")]
+        events: Vec<String>,
+        /// file with the new secret that deliveries are signed with
+        #[arg(long, value_name = "FILE", group = "changes")]
+        secret_file: Option<PathBuf>,
+        /// deliver events again
+        #[arg(long, group = "changes")]
+        enable: bool,
+        /// deliver no events
+        #[arg(long, group = "changes", conflicts_with = "enable")]
+        disable: bool,
+        /// print the webhook as JSON
+        #[arg(long)]
+        json: bool,
     },
     /// list webhooks
     #[command(visible_alias = "ls")]
@@ -54,11 +85,17 @@ pub enum WebhookCommand {
     Enable {
         /// id of the webhook
         id: String,
+        /// print the webhook as JSON
+        #[arg(long)]
+        json: bool,
     },
     /// keep the webhook, but deliver no events
     Disable {
         /// id of the webhook
         id: String,
+        /// print the webhook as JSON
+        #[arg(long)]
+        json: bool,
     },
     /// show the newest deliveries of a webhook
     Deliveries {
@@ -68,11 +105,24 @@ pub enum WebhookCommand {
         #[arg(long)]
         json: bool,
     },
+    /// deliver an event again, with the same id and body
+    Redeliver {
+        /// id of the webhook
+        id: String,
+        /// id of a delivery, as `sandcove webhook deliveries` shows it
+        delivery: String,
+        /// print the delivery as JSON, with the requests and responses so far
+        #[arg(long)]
+        json: bool,
+    },
     /// delete webhooks, and print their ids
     Delete {
         /// ids of webhooks
         #[arg(required = true, value_name = "ID")]
         ids: Vec<String>,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -91,13 +141,25 @@ pub async fn webhook(place: Place, args: WebhookArgs) -> Result<ExitCode> {
     let client = args.reach.client(&place)?;
     let enable = |enabled| WebhookUpdate { enabled: Some(enabled), ..WebhookUpdate::default() };
     match args.command {
-        WebhookCommand::Create { name, receiver, secret_file, events } => {
-            let secret = std::fs::read_to_string(&secret_file)
-                .with_context(|| format!("failed to read `{}`", secret_file.display()))?;
+        WebhookCommand::Create { name, receiver, secret_file, events, json } => {
+            let signature_secret = secret(&secret_file)?;
             let events = if events.is_empty() { EVENTS.map(str::to_owned).to_vec() } else { events };
-            let signature_secret = Secret::new(secret.trim());
             let new = NewWebhook { name, url: receiver, events, signature_secret, enabled: true };
-            out!("{}", client.create_webhook(&new).await?.id);
+            let webhook = client.create_webhook(&new).await?;
+            match json {
+                true => out!("{}", json!(webhook)),
+                false => out!("{}", webhook.id),
+            }
+        }
+        WebhookCommand::Update { id, name, receiver, events, secret_file, enable, disable, json } => {
+            let update = WebhookUpdate {
+                name,
+                url: receiver,
+                events: (!events.is_empty()).then_some(events),
+                signature_secret: secret_file.as_deref().map(secret).transpose()?,
+                enabled: (enable || disable).then_some(enable),
+            };
+            change(&client, &id, &update, json).await?;
         }
         WebhookCommand::List { json } => {
             let webhooks = client.webhooks().await?;
@@ -108,12 +170,8 @@ pub async fn webhook(place: Place, args: WebhookArgs) -> Result<ExitCode> {
             let rows: Vec<_> = webhooks.into_iter().map(row).collect();
             let _ = output::write(table(["id", "name", "state", "url", "events"], &rows).as_bytes());
         }
-        WebhookCommand::Enable { id } => {
-            client.update_webhook(&id, &enable(true)).await.map_err(|error| unknown(&id, error))?;
-        }
-        WebhookCommand::Disable { id } => {
-            client.update_webhook(&id, &enable(false)).await.map_err(|error| unknown(&id, error))?;
-        }
+        WebhookCommand::Enable { id, json } => change(&client, &id, &enable(true), json).await?,
+        WebhookCommand::Disable { id, json } => change(&client, &id, &enable(false), json).await?,
         WebhookCommand::Deliveries { id, json } => {
             let deliveries = client.deliveries(&id).await.map_err(|error| unknown(&id, error))?.data;
             if json {
@@ -122,14 +180,30 @@ pub async fn webhook(place: Place, args: WebhookArgs) -> Result<ExitCode> {
             }
             let rows: Vec<_> =
                 deliveries.iter().flat_map(|delivery| delivery.attempts.iter().map(attempt)).collect();
-            let header = ["time", "event", "sandbox", "status", "answer", "duration"];
+            let header = ["id", "time", "event", "sandbox", "status", "answer", "duration"];
             let _ = output::write(table(header, &rows).as_bytes());
         }
-        WebhookCommand::Delete { ids } => {
+        WebhookCommand::Redeliver { id, delivery, json } => {
+            let queued = match client.redeliver(&id, &delivery).await {
+                Ok(queued) => queued,
+                Err(error) if is_unknown(&error) && is_webhook(&client, &id).await? => {
+                    bail!(
+                        "unknown delivery `{delivery}`\nhint: `sandcove webhook deliveries {id}` shows the newest"
+                    )
+                }
+                Err(error) => return Err(unknown(&id, error)),
+            };
+            match json {
+                true => out!("{}", json!(queued)),
+                false => note!("event {} is delivered again", queued.event_id),
+            }
+        }
+        WebhookCommand::Delete { ids, json } => {
+            let mut done = Done::new(json);
             let mut code = ExitCode::SUCCESS;
             for id in &ids {
                 match client.delete_webhook(id).await {
-                    Ok(true) => out!("{id}"),
+                    Ok(true) => done.add(id, json!({ "id": id })),
                     Ok(false) => {
                         report(&nothing(id));
                         code = ExitCode::FAILURE;
@@ -153,10 +227,35 @@ fn nothing(id: &str) -> anyhow::Error {
 
 /// The error of a call about a webhook. A server refuses what is no id before it looks for the webhook.
 fn unknown(id: &str, error: ClientError) -> anyhow::Error {
-    match error.status() {
-        Some(400 | 404) => nothing(id),
-        _ => error.into(),
+    if is_unknown(&error) { nothing(id) } else { error.into() }
+}
+
+fn is_unknown(error: &ClientError) -> bool {
+    matches!(error.status(), Some(400 | 404))
+}
+
+async fn is_webhook(client: &Client, id: &str) -> Result<bool> {
+    Ok(client.webhooks().await?.iter().any(|webhook| webhook.id == id))
+}
+
+/// Changes a webhook. The server refuses new values that are not valid like the id of one that does not exist.
+async fn change(client: &Client, id: &str, update: &WebhookUpdate, as_json: bool) -> Result<()> {
+    let webhook = match client.update_webhook(id, update).await {
+        Ok(webhook) => webhook,
+        Err(error) if is_unknown(&error) && is_webhook(client, id).await? => return Err(error.into()),
+        Err(error) => return Err(unknown(id, error)),
+    };
+    if as_json {
+        out!("{}", json!(webhook));
     }
+    Ok(())
+}
+
+/// The secret that a file has.
+fn secret(file: &Path) -> Result<Secret> {
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("failed to read `{}`", file.display()))?;
+    Ok(Secret::new(text.trim()))
 }
 
 fn row(webhook: Webhook) -> [String; 5] {
@@ -166,13 +265,14 @@ fn row(webhook: Webhook) -> [String; 5] {
     [webhook.id, webhook.name, state, webhook.url, events.join(" ")]
 }
 
-fn attempt(attempt: &Attempt) -> [String; 6] {
+fn attempt(attempt: &Attempt) -> [String; 7] {
     let answer = match (&attempt.response_http_status_code, &attempt.error_message) {
         (Some(status), _) => status.to_string(),
         (None, Some(error)) => error.clone(),
         (None, None) => String::new(),
     };
     [
+        attempt.id.clone(),
         format!("{:.0}", attempt.timestamp),
         attempt.event_type.clone(),
         attempt.sandbox_id.clone(),

@@ -11,7 +11,7 @@ const FOREGROUND: &str = "runs until it is ended";
 const REPORTS: &str = "results are in files or reports, whose format other options choose";
 
 /// Commands without `--json`. All others have it, so that scripts may read what they print.
-const WITHOUT: [(&str, &str); 46] = [
+const WITHOUT: [(&str, &str); 42] = [
     ("up", "prints lines for `eval`; `env --json` has the same"),
     ("down", QUIET),
     ("purge", QUIET),
@@ -54,10 +54,6 @@ const WITHOUT: [(&str, &str); 46] = [
     ("redteam report", REPORTS),
     ("redteam plugins", "its output is for people"),
     ("view", FOREGROUND),
-    ("webhook create", "prints an id"),
-    ("webhook enable", QUIET),
-    ("webhook disable", QUIET),
-    ("webhook delete", "prints ids"),
 ];
 
 /// Adds the commands that do something by themselves, without the name of the program.

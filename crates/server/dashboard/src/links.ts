@@ -3,6 +3,7 @@
 const TABS: Record<string, string> = {
   sandboxes: "/sandboxes",
   templates: "/templates",
+  usage: "/monitoring",
   keys: "/keys",
   team: "/teams",
   members: "/teams",
@@ -24,7 +25,8 @@ export function translated(path: string, search: URLSearchParams): string | unde
   // The first part may be the name of a team there.
   for (const tail of [parts, parts.slice(1)]) {
     const [kind, id, tab] = tail;
-    if (kind === "sandboxes" && (id === "list" || id === "monitoring")) return "/sandboxes";
+    if (kind === "sandboxes" && id === "list") return "/sandboxes";
+    if (kind === "sandboxes" && id === "monitoring") return "/monitoring";
     if (kind === "templates" && (id === "list" || id === "builds")) return "/templates";
     if (kind === "sandboxes" && id && tab === "filesystem") return `/sandboxes/${id}/files`;
     if (kind === "sandboxes" && id && tab === "monitoring") return `/sandboxes/${id}`;

@@ -4,6 +4,9 @@ use jiff::Timestamp;
 use sandcove_wire::secret::Secret;
 use uuid::Uuid;
 
+/// Attempts to deliver an event after the first one.
+pub(crate) const MAX_RETRIES: i64 = 3;
+
 /// A receiver of a team's events.
 #[derive(Debug, Clone)]
 pub(crate) struct Webhook {

@@ -10,13 +10,12 @@ use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::deliver::{Receivers, deliver};
+use crate::domain::webhook::MAX_RETRIES;
 use crate::outbound::Tls;
 use crate::store::{DueDelivery, Store};
 use crate::telemetry::{DeliveryResult, Telemetry};
 use crate::{Result, clock};
 
-/// Attempts after the first one.
-const MAX_RETRIES: i64 = 3;
 /// Time between two attempts.
 const RETRY_MICROS: i64 = 10 * 1_000_000;
 /// Deliveries in progress at once.

@@ -27,7 +27,7 @@ const MAX_FORWARDED: usize = 200;
 const MAX_OBJECT: usize = 300;
 
 /// Calls that are recorded, with their names.
-const ACTIONS: [(&str, &str, &str); 32] = [
+const ACTIONS: [(&str, &str, &str); 33] = [
     // It answers with a new key.
     ("GET", "/teams", "api-key.issue"),
     ("POST", "/api-keys", "api-key.create"),
@@ -53,6 +53,7 @@ const ACTIONS: [(&str, &str, &str); 32] = [
     ("POST", "/events/webhooks", "webhook.create"),
     ("PATCH", "/events/webhooks/{id}", "webhook.update"),
     ("DELETE", "/events/webhooks/{id}", "webhook.delete"),
+    ("POST", "/events/webhooks/{id}/deliveries/{delivery}/redeliver", "webhook.redeliver"),
     ("POST", "/nodes/{id}", "node.set-status"),
     ("POST", "/admin/teams", "team.create"),
     ("PATCH", "/admin/teams/{id}", "team.update"),

@@ -129,6 +129,7 @@ fn status(error: &Error) -> StatusCode {
         | Error::NodeNotFound
         | Error::VolumeNotFound(_)
         | Error::WebhookNotFound(_)
+        | Error::DeliveryNotFound(_)
         | Error::VolumeFiles(FileError::NotFound(_))
         | Error::NoRoute(_)
         | Error::DeprecatedRoute => StatusCode::NOT_FOUND,
@@ -146,11 +147,13 @@ fn status(error: &Error) -> StatusCode {
         | Error::IdempotencyInProgress
         | Error::BuildsInProgress
         | Error::NotParked(..)
+        | Error::WebhookDisabled(_)
         | Error::IdempotencyOutcomeUnknown => StatusCode::CONFLICT,
         Error::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
         Error::TooManySandboxes(_)
         | Error::TooManyPaused(_)
         | Error::TooManyBuilds(_)
+        | Error::TooManyDeliveries(_)
         | Error::TooManyRequests(_) => StatusCode::TOO_MANY_REQUESTS,
         Error::NoCapacity(_)
         | Error::PoolFull(_)
@@ -236,6 +239,9 @@ fn error_code(error: &Error) -> Option<&'static str> {
         | Error::TeamForbidden
         | Error::VolumeNotFound(_)
         | Error::WebhookNotFound(_)
+        | Error::DeliveryNotFound(_)
+        | Error::WebhookDisabled(_)
+        | Error::TooManyDeliveries(_)
         | Error::VolumeFiles(_)
         | Error::NodeNotFound
         | Error::NodeRefused(_)

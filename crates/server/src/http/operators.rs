@@ -1,5 +1,7 @@
 //! Calls of operators for the host: nodes, of which there is one, and metrics for Prometheus (contract: control-plane, section 13).
 
+use std::collections::BTreeMap;
+
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -97,6 +99,30 @@ async fn describe(app: &App) -> wire::Node {
         sandbox_starting_count: None,
         create_successes: app.telemetry().starts(StartResult::Started),
         create_fails: app.telemetry().starts(StartResult::Failed),
+        capacity: Some(app.config().capacity),
+        pool: pool(app).await,
         metrics,
     }
+}
+
+/// The pooled sandboxes by template; builds of one template are counted together.
+async fn pool(app: &App) -> Vec<wire::PooledTemplate> {
+    let mut pool: BTreeMap<String, wire::PooledTemplate> = BTreeMap::new();
+    for state in app.templates().pool_states().await.unwrap_or_default() {
+        let of_template = pool.entry(state.template).or_default();
+        of_template.ready += state.ready as u64;
+        of_template.wanted += state.wanted as u64;
+        of_template.memory_bytes += state.memory_bytes;
+        of_template.hits += state.hits;
+        of_template.misses += state.misses;
+    }
+    let mut named = Vec::with_capacity(pool.len());
+    for (template_id, of_template) in pool {
+        let name = match template_id.parse() {
+            Ok(id) => app.store().template_info(&id).await.ok().flatten().map(|found| found.info.name),
+            Err(_) => None,
+        };
+        named.push(wire::PooledTemplate { name: name.unwrap_or_default(), template_id, ..of_template });
+    }
+    named
 }

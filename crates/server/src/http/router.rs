@@ -150,6 +150,7 @@ fn table() -> Table {
         .patch("/events/webhooks/{id}", webhooks::update)
         .delete("/events/webhooks/{id}", webhooks::delete)
         .get("/events/webhooks/{id}/deliveries", webhooks::deliveries)
+        .post("/events/webhooks/{id}/deliveries/{delivery}/redeliver", webhooks::redeliver)
         .get("/events/webhooks/{id}/stats", webhooks::stats)
         .get("/nodes", operators::nodes)
         .get("/nodes/{id}", operators::node)

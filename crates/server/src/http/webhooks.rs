@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -121,20 +121,37 @@ pub(super) async fn deliveries(
     if more {
         found.pop();
     }
-    let delivery = |attempts: Vec<wire::Attempt>| {
-        let first = attempts.first()?;
-        Some(wire::Delivery {
-            event_id: first.event_id.clone(),
-            event_type: first.event_type.clone(),
-            sandbox_id: first.sandbox_id.clone(),
-            attempts,
-        })
-    };
     let answer = wire::Deliveries {
         data: found.into_iter().filter_map(delivery).collect(),
         next_cursor: more.then(|| URL_SAFE_NO_PAD.encode((offset + limit).to_string())),
     };
     Ok(body::json(StatusCode::OK, &answer))
+}
+
+pub(super) async fn redeliver(
+    State(app): State<App>,
+    Path((id, attempt)): Path<(String, String)>,
+    Caller(team): Caller,
+) -> Result<Response> {
+    let parse = |id: &str| Uuid::parse_str(id).map_err(|_| Error::NotAUuid);
+    let (id, attempt) = (parse(&id)?, parse(&attempt)?);
+    if !find(&app, &team, id).await?.enabled {
+        return Err(Error::WebhookDisabled(id));
+    }
+    let attempts = app.store().redeliver(id, attempt).await?;
+    let delivery = delivery(attempts).ok_or(Error::DeliveryNotFound(attempt))?;
+    Ok(body::json(StatusCode::ACCEPTED, &delivery))
+}
+
+/// The delivery that these attempts belong to.
+fn delivery(attempts: Vec<wire::Attempt>) -> Option<wire::Delivery> {
+    let first = attempts.first()?;
+    Some(wire::Delivery {
+        event_id: first.event_id.clone(),
+        event_type: first.event_type.clone(),
+        sandbox_id: first.sandbox_id.clone(),
+        attempts,
+    })
 }
 
 pub(super) async fn stats(

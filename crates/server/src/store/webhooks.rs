@@ -8,8 +8,8 @@ use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use super::{Store, corrupt, json};
-use crate::domain::limits::{ATTEMPT_BODY_BYTES, WEBHOOK_ATTEMPTS, WEBHOOKS};
-use crate::domain::webhook::Webhook;
+use crate::domain::limits::{ATTEMPT_BODY_BYTES, WAITING_DELIVERIES, WEBHOOK_ATTEMPTS, WEBHOOKS};
+use crate::domain::webhook::{MAX_RETRIES, Webhook};
 use crate::{Error, Result, clock};
 
 /// A delivery that is due.
@@ -215,20 +215,59 @@ impl Store {
         let mut events = Vec::with_capacity(rows.len());
         for row in &rows {
             let event: String = row.try_get("event_id")?;
-            let rows = sqlx::query(
-                "SELECT id, attempt FROM webhook_attempts WHERE webhook_id = $1 AND event_id = $2 ORDER BY timestamp",
-            )
-            .bind(webhook.to_string())
-            .bind(&event)
-            .fetch_all(&self.read)
-            .await?;
-            let attempts = rows.iter().map(|row| {
-                let id: String = row.try_get("id")?;
-                serde_json::from_str(&row.try_get::<String, _>("attempt")?).map_err(corrupt("attempt", &id))
-            });
-            events.push(attempts.collect::<Result<_>>()?);
+            events.push(self.attempts_of(webhook, &event).await?);
         }
         Ok(events)
+    }
+
+    /// Attempts to deliver an event to a webhook, the oldest first.
+    async fn attempts_of(&self, webhook: Uuid, event: &str) -> Result<Vec<Attempt>> {
+        let rows = sqlx::query(
+            "SELECT id, attempt FROM webhook_attempts WHERE webhook_id = $1 AND event_id = $2 ORDER BY timestamp",
+        )
+        .bind(webhook.to_string())
+        .bind(event)
+        .fetch_all(&self.read)
+        .await?;
+        let attempt = |row: &SqliteRow| {
+            let id: String = row.try_get("id")?;
+            serde_json::from_str(&row.try_get::<String, _>("attempt")?).map_err(corrupt("attempt", &id))
+        };
+        rows.iter().map(attempt).collect()
+    }
+
+    /// Queues one more attempt of a delivery, which the id of an attempt or of the event names, and returns the attempts so
+    /// far. A delivery that waits already is made now.
+    ///
+    /// # Errors
+    /// When the webhook has no such delivery, or too many that wait.
+    pub(crate) async fn redeliver(&self, webhook: Uuid, delivery: Uuid) -> Result<Vec<Attempt>> {
+        let row = sqlx::query(
+            "SELECT event_id FROM webhook_attempts WHERE webhook_id = $1 AND (id = $2 OR event_id = $2) LIMIT 1",
+        )
+        .bind(webhook.to_string())
+        .bind(delivery.to_string())
+        .fetch_optional(&self.read)
+        .await?;
+        let event: String = row.ok_or(Error::DeliveryNotFound(delivery))?.try_get("event_id")?;
+        let queued = sqlx::query(
+            "INSERT INTO webhook_queue (webhook_id, event_id, attempt, due_at) \
+             SELECT w.id, e.id, $3, $4 FROM webhooks w, events e WHERE w.id = $1 AND w.enabled AND e.id = $2 AND \
+             (SELECT COUNT(*) FROM webhook_queue q WHERE q.webhook_id = $1 AND q.event_id <> $2) < $5 \
+             ON CONFLICT (webhook_id, event_id) DO UPDATE SET due_at = MIN(due_at, excluded.due_at)",
+        )
+        .bind(webhook.to_string())
+        .bind(&event)
+        .bind(MAX_RETRIES)
+        .bind(clock::now().as_microsecond())
+        .bind(WAITING_DELIVERIES)
+        .execute(&self.write)
+        .await?;
+        if queued.rows_affected() == 0 {
+            return Err(Error::TooManyDeliveries(WAITING_DELIVERIES));
+        }
+        self.new_deliveries.notify_one();
+        self.attempts_of(webhook, &event).await
     }
 
     /// The number and durations of a webhook's attempts between two times, in intervals of `step_micros`, oldest first.

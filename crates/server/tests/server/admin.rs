@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use sandcove_isolate::fake::Operation;
+use sandcove_isolate::PoolState;
+use sandcove_isolate::fake::{Fake, Operation};
 use serde_json::{Value, json};
 
 use crate::support::{Reply, Server, sandbox_id};
@@ -187,6 +188,34 @@ async fn a_draining_node_keeps_its_sandboxes_and_takes_no_new_ones() {
     server.id(json!({})).await;
     let unknown = admin(&server, "GET", "/nodes/elsewhere", Value::Null).await;
     assert_eq!((unknown.status.as_u16(), unknown.text.as_str()), (404, ""));
+}
+
+#[tokio::test]
+async fn a_node_has_its_capacity_and_its_pooled_sandboxes_by_template() {
+    let fake = Fake::default();
+    let server = Server::on_fake(fake.clone(), |config| config.capacity = 7).await;
+    let base = server.create(json!({})).await["templateID"].as_str().unwrap().to_owned();
+    let node = admin(&server, "GET", "/nodes", Value::Null).await.json()[0].clone();
+    assert_eq!((&node["capacity"], &node["pool"]), (&json!(7), &json!([])));
+    let state = |template: &str, ready| PoolState {
+        template: template.to_owned(),
+        ready,
+        wanted: 4,
+        memory_bytes: 1000,
+        oldest: None,
+        hits: 20,
+        misses: 1,
+    };
+    // Two builds of one template, and a template that was deleted meanwhile.
+    let gone = "a".repeat(20);
+    fake.set_pool_states(vec![state(&base, 2), state(&base, 1), state(&gone, 0)]);
+    let mut pool = admin(&server, "GET", "/nodes", Value::Null).await.json()[0]["pool"].clone();
+    pool.as_array_mut().unwrap().sort_by_key(|kept| kept["templateID"] == json!(gone));
+    let kept = |id: &str, name: &str, builds: u64, ready: u64| {
+        json!({ "templateID": id, "name": name, "ready": ready, "wanted": 4 * builds, "memoryBytes": 1000 * builds,
+            "hits": 20 * builds, "misses": builds })
+    };
+    assert_eq!(pool, json!([kept(&base, "base", 2, 3), kept(&gone, "", 1, 0)]));
 }
 
 #[tokio::test]

@@ -18,24 +18,28 @@ struct Receiver {
     url: String,
     seen: Arc<Mutex<Vec<(HeaderMap, String)>>>,
     answers: Arc<Mutex<Vec<u16>>>,
+    /// No request is answered while this is locked.
+    held: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Receiver {
     async fn start() -> Self {
         let seen: Arc<Mutex<Vec<(HeaderMap, String)>>> = Arc::default();
         let answers: Arc<Mutex<Vec<u16>>> = Arc::default();
-        let (keep, script) = (seen.clone(), answers.clone());
+        let held: Arc<tokio::sync::Mutex<()>> = Arc::default();
+        let (keep, script, wait) = (seen.clone(), answers.clone(), held.clone());
         let app = Router::new().fallback(any(move |request: Request| async move {
             let (parts, body) = request.into_parts();
             let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
             keep.lock().unwrap().push((parts.headers, String::from_utf8(bytes.to_vec()).unwrap()));
+            drop(wait.lock().await);
             let status = script.lock().unwrap().pop().unwrap_or(200);
             (StatusCode::from_u16(status).unwrap(), "thanks")
         }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hook?a=b", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-        Self { url, seen, answers }
+        Self { url, seen, answers, held }
     }
 
     fn count(&self) -> usize {
@@ -269,6 +273,107 @@ async fn private_networks_are_not_called_unless_the_operator_says_so() {
     assert_eq!((&attempt["status"], &attempt["errorClass"]), (&json!("failed"), &json!("request_error")));
     assert!(attempt["errorMessage"].as_str().unwrap().contains("private network"));
     assert_eq!(receiver.count(), 0);
+}
+
+#[tokio::test]
+async fn an_event_is_delivered_again_when_its_team_asks_for_it() {
+    let server = local().await;
+    let receiver = Receiver::start().await;
+    let id = hook(&server, &receiver.url, &["sandbox.lifecycle.created".to_owned()]).await;
+    let sandbox = server.id(json!({})).await;
+    let path = format!("/events/webhooks/{id}/deliveries");
+    let attempts = async |count: usize| {
+        let deadline = tokio::time::Instant::now() + crate::support::WAIT;
+        loop {
+            let data = server.get(&path).await.json()["data"].clone();
+            if data[0]["attempts"].as_array().is_some_and(|attempts| attempts.len() == count) {
+                assert_eq!(data.as_array().unwrap().len(), 1, "it is one delivery");
+                break data[0].clone();
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{data}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let first = attempts(1).await;
+    let named = |id: &Value| format!("{path}/{}/redeliver", id.as_str().unwrap());
+
+    // By the id of the attempt, which the receiver has seen. The receiver refuses it, and there is no further attempt.
+    receiver.answers.lock().unwrap().push(500);
+    let queued = server.call("POST", &named(&first["attempts"][0]["id"]), Value::Null).await;
+    assert_eq!((queued.code(), &queued.json()), (202, &first));
+    let second = attempts(2).await;
+    assert_eq!(second["attempts"][1]["status"], "failed");
+    // By the id of the event, with the secret of now.
+    let changed = json!({ "signatureSecret": "another" });
+    assert_eq!(server.call("PATCH", &format!("/events/webhooks/{id}"), changed).await.code(), 200);
+    let queued = server.call("POST", &named(&first["eventId"]), Value::Null).await;
+    assert_eq!(queued.json()["attempts"].as_array().unwrap().len(), 2);
+    assert_eq!(attempts(3).await["attempts"][2]["status"], "success");
+    let seen = receiver.seen.lock().unwrap().clone();
+    assert_eq!(seen.len(), 3);
+    assert!(seen.iter().all(|(_, body)| *body == seen[0].1), "the body is the same");
+    let of = |header: &str| seen.iter().map(|(headers, _)| headers[header].clone()).collect::<Vec<_>>();
+    let deliveries = of("e2b-delivery-id");
+    assert!(deliveries[0] != deliveries[1] && deliveries[1] != deliveries[2]);
+    let signed = |secret: &str| signature(&Secret::new(secret), seen[0].1.as_bytes());
+    assert_eq!(of("e2b-signature"), [signed("topsecret"), signed("topsecret"), signed("another")]);
+    assert_eq!(server.get(&format!("/events/sandboxes/{sandbox}")).await.json().as_array().unwrap().len(), 1);
+
+    let unknown = server.call("POST", &named(&json!(id)), Value::Null).await;
+    assert_eq!((unknown.code(), unknown.text.contains("delivery")), (404, true), "{}", unknown.text);
+    assert_eq!(server.call("POST", &named(&json!("x")), Value::Null).await.code(), 400);
+    let other = hook(&server, &receiver.url, &all()).await;
+    let foreign = named(&first["eventId"]).replace(&id, &other);
+    assert_eq!(server.call("POST", &foreign, Value::Null).await.code(), 404, "another webhook of the team");
+    let off = json!({ "enabled": false });
+    assert_eq!(server.call("PATCH", &format!("/events/webhooks/{id}"), off).await.code(), 200);
+    let refused = server.call("POST", &named(&first["eventId"]), Value::Null).await;
+    assert_eq!((refused.code(), refused.text.contains("disabled")), (409, true), "{}", refused.text);
+    assert_eq!(receiver.count(), 3);
+}
+
+#[tokio::test]
+async fn a_delivery_that_is_asked_for_often_is_made_once() {
+    let server = local().await;
+    let receiver = Receiver::start().await;
+    let id = hook(&server, &receiver.url, &["sandbox.lifecycle.created".to_owned()]).await;
+    let path = format!("/events/webhooks/{id}/deliveries");
+    for count in 1..=2 {
+        server.id(json!({})).await;
+        wait_until("the event is delivered", || receiver.count() == count).await;
+    }
+    let deadline = tokio::time::Instant::now() + crate::support::WAIT;
+    let events = loop {
+        let listed = server.get(&format!("{path}?orderAsc=true")).await.json()["data"].clone();
+        if listed.as_array().unwrap().len() == 2 {
+            break [0, 1].map(|n| listed[n]["eventId"].as_str().unwrap().to_owned());
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{listed}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    let again = async |event: &str| {
+        let reply = server.call("POST", &format!("{path}/{event}/redeliver"), Value::Null).await;
+        assert_eq!(reply.code(), 202, "{}", reply.text);
+    };
+    // The receiver thinks about the first; meanwhile both are asked for.
+    let held = receiver.held.clone().lock_owned().await;
+    again(&events[0]).await;
+    wait_until("the first event is delivered again", || receiver.count() == 3).await;
+    for _ in 0..20 {
+        again(&events[0]).await;
+        again(&events[1]).await;
+    }
+    drop(held);
+    wait_until("the second event is delivered again", || receiver.count() == 4).await;
+    server.id(json!({})).await;
+    wait_until("a new event is delivered", || receiver.count() == 5).await;
+    let seen = receiver.seen.lock().unwrap().clone();
+    let ids: Vec<String> = seen
+        .iter()
+        .map(|(_, body)| serde_json::from_str::<Value>(body).unwrap()["id"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(ids[..4], [&events[..], &events[..]].concat());
+    assert!(!events.contains(&ids[4]));
 }
 
 #[tokio::test]

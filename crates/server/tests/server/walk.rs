@@ -2,6 +2,8 @@
 //! calls are those of the router's own table; one that this file cannot make succeed for the owner is a failure, so a new
 //! one has to be added here.
 
+use std::time::Duration;
+
 use sandcove_isolate::fake::Fake;
 use sandcove_server::{Route, routes};
 use serde_json::{Value, json};
@@ -9,7 +11,7 @@ use uuid::Uuid;
 
 use crate::build_calls::{begin_of, finish};
 use crate::proxy::echo;
-use crate::support::{Reply, Server, own_ids};
+use crate::support::{Reply, Server, WAIT, own_ids};
 
 /// Paths that anybody may call. Links for uploads are tested with them.
 const OPEN: [&str; 5] = [
@@ -38,6 +40,7 @@ struct Owned {
     volume: String,
     volume_token: String,
     webhook: String,
+    delivery: String,
     value: String,
     /// Text that only this team may read.
     secret: String,
@@ -90,6 +93,7 @@ impl Owned {
             volume: String::new(),
             volume_token: String::new(),
             webhook: String::new(),
+            delivery: String::new(),
             value: String::new(),
             secret: format!("secret of {slug}"),
         };
@@ -103,6 +107,15 @@ impl Owned {
         let team = store.team(self.team.parse().unwrap()).await.unwrap().unwrap();
         self.api_key = store.create_key(&team, &self.secret).await.unwrap().0.id.to_string();
         self.access_token = store.create_token(&team, &self.secret).await.unwrap().0.id.to_string();
+        if !self.webhook.is_empty() {
+            let path = format!("/events/webhooks/{}", self.webhook);
+            server.call_as(&self.key, "DELETE", &path, Value::Null).await;
+        }
+        let hook = json!({ "name": self.secret, "url": "http://192.0.2.1/", "events": ["sandbox.lifecycle.checkpointed"],
+            "signatureSecret": self.secret });
+        let made = server.call_as(&self.key, "POST", "/events/webhooks", hook).await;
+        assert_eq!(made.status, 201, "{}", made.text);
+        self.webhook = made.json()["id"].as_str().unwrap().to_owned();
         let body = json!({ "templateID": "base", "timeout": 60, "metadata": { "is": &self.secret } });
         let made = server.call_as(&self.key, "POST", "/sandboxes", body).await;
         assert_eq!(made.status, 201, "{}", made.text);
@@ -112,6 +125,17 @@ impl Owned {
         let made = server.call_as(&self.key, "POST", &path, json!({})).await;
         assert_eq!(made.status, 201, "{}", made.text);
         self.template = made.json()["snapshotID"].as_str().unwrap().split(':').next().unwrap().to_owned();
+        // The event of the snapshot is delivered, to a receiver that no server calls.
+        let path = format!("/events/webhooks/{}/deliveries", self.webhook);
+        let deadline = tokio::time::Instant::now() + WAIT;
+        self.delivery = loop {
+            let listed = server.call_as(&self.key, "GET", &path, Value::Null).await.json();
+            if let Some(id) = listed["data"][0]["attempts"][0]["id"].as_str() {
+                break id.to_owned();
+            }
+            assert!(tokio::time::Instant::now() < deadline, "nothing is delivered");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
         for is_ready in [true, false] {
             let body = json!({ "name": "walked" });
             let made = server.call_as(&self.key, "POST", "/v3/templates", body).await;
@@ -137,15 +161,6 @@ impl Owned {
         let made = server.call_as(&self.key, "POST", "/secrets", body).await;
         assert_eq!(made.status, 201, "{}", made.text);
         self.value = made.json()["secretID"].as_str().unwrap().to_owned();
-        if !self.webhook.is_empty() {
-            let path = format!("/events/webhooks/{}", self.webhook);
-            server.call_as(&self.key, "DELETE", &path, Value::Null).await;
-        }
-        let hook = json!({ "name": self.secret, "url": "http://192.0.2.1/", "events": ["sandbox.lifecycle.checkpointed"],
-            "signatureSecret": self.secret });
-        let made = server.call_as(&self.key, "POST", "/events/webhooks", hook).await;
-        assert_eq!(made.status, 201, "{}", made.text);
-        self.webhook = made.json()["id"].as_str().unwrap().to_owned();
         if paused {
             let path = format!("/sandboxes/{}/pause", self.sandbox);
             assert_eq!(server.call_as(&self.key, "POST", &path, Value::Null).await.status, 204);
@@ -205,7 +220,8 @@ fn call(route: &Route, owner: Option<&Owned>) -> Call {
         "secrets" => route.path.replace("{id}", &id(|o| &o.value, UNKNOWN_UUID)),
         "volumes" | "volumecontent" => route.path.replace("{id}", &id(|o| &o.volume, UNKNOWN_UUID)),
         "events" if route.path.contains("webhooks") => {
-            route.path.replace("{id}", &id(|o| &o.webhook, UNKNOWN_UUID))
+            let path = route.path.replace("{id}", &id(|o| &o.webhook, UNKNOWN_UUID));
+            path.replace("{delivery}", &id(|o| &o.delivery, UNKNOWN_UUID))
         }
         "events" => route.path.replace("{id}", &sandbox),
         _ => route.path.to_owned(),

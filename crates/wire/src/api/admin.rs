@@ -227,8 +227,35 @@ pub struct Node {
     pub create_successes: u64,
     /// Number of starts that failed since the server started.
     pub create_fails: u64,
+    /// Maximum number of sandboxes that run at once; older servers do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<u32>,
+    /// Pooled sandboxes, for each template that has any.
+    #[serde(default)]
+    pub pool: Vec<PooledTemplate>,
     /// Resources in use.
     pub metrics: NodeMetrics,
+}
+
+/// The pooled sandboxes of a template.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PooledTemplate {
+    /// Id of the template.
+    #[serde(rename = "templateID")]
+    pub template_id: String,
+    /// Name of the template; empty for a snapshot without a name.
+    pub name: String,
+    /// Number of sandboxes that are ready.
+    pub ready: u64,
+    /// Number of sandboxes to keep ready, if there is memory for them.
+    pub wanted: u64,
+    /// Memory of the sandboxes that are ready, in bytes.
+    pub memory_bytes: u64,
+    /// Number of starts that found one, since the server started.
+    pub hits: u64,
+    /// Number of starts that found none.
+    pub misses: u64,
 }
 
 /// The processor of a node.

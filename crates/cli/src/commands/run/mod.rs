@@ -305,9 +305,11 @@ impl Run<'_> {
         let text = error.to_string();
         if is_closed_port(&error) {
             return anyhow::anyhow!(
-                "template `{}` has no code interpreter; use `--template code-interpreter-v1`, or run programs in a sandbox \
-                 with `sandcove sandbox exec`",
-                self.args.template
+                "{} has no code interpreter; use `--template code-interpreter-v1`, or run programs in a sandbox with `sandcove sandbox exec`",
+                match &self.args.sandbox {
+                    Some(id) => format!("sandbox {id}"),
+                    None => format!("template `{}`", self.args.template),
+                }
             );
         }
         match text.split_once("no kernel for language ") {

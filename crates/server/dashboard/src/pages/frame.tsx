@@ -9,6 +9,7 @@ import { Evaluation } from "./evaluation";
 import { Evaluations } from "./evaluations";
 import { Events } from "./events";
 import { Keys } from "./keys";
+import { Monitoring } from "./monitoring";
 import { NewSandbox } from "./new";
 import { Node } from "./node";
 import { SandboxPage } from "./sandbox";
@@ -29,6 +30,7 @@ interface Entry {
 
 const MENU: Entry[] = [
   { path: "/sandboxes", name: "Sandboxes" },
+  { path: "/monitoring", name: "Monitoring" },
   { path: "/templates", name: "Templates" },
   { path: "/snapshots", name: "Snapshots" },
   { path: "/volumes", name: "Volumes" },
@@ -48,7 +50,7 @@ export function Frame({ account }: { account: Account }) {
     [account.kind],
   );
   const [chosen, setChosen] = useState<string>();
-  if (account.kind !== "admin") return <Pages account={account} />;
+  if (account.kind !== "admin") return <Pages account={account} team={account.team?.teamID} />;
   if (teams.error) return <main class="login"><Failure text={teams.error} /></main>;
   if (!teams.data) return <Loading />;
   const team = chosen ?? (teams.data.find((one) => one.isDefault) ?? teams.data[0])?.id;
@@ -61,10 +63,10 @@ export function Frame({ account }: { account: Account }) {
       </select>
     </label>
   );
-  return <Pages key={team} account={account} team={select} />;
+  return <Pages key={team} account={account} team={team} choice={select} />;
 }
 
-function Pages({ account, team }: { account: Account; team?: preact.ComponentChildren }) {
+function Pages({ account, team, choice }: { account: Account; team: string | undefined; choice?: preact.ComponentChildren }) {
   const [open, setOpen] = useState(false);
   const [location] = useLocation();
   useEffect(() => setOpen(false), [location]);
@@ -75,7 +77,7 @@ function Pages({ account, team }: { account: Account; team?: preact.ComponentChi
       <header class="top">
         <button type="button" class="menu" aria-expanded={open} aria-controls="menu" onClick={() => setOpen(!open)}>Menu</button>
         <Link href="/sandboxes" class="brand"><img src="/dashboard/assets/icon.svg" alt="" width={24} height={24} /> Sandcove</Link>
-        <span class="who">{team ?? account.team?.name}</span>
+        <span class="who">{choice ?? account.team?.name}</span>
         <ThemeChoice />
         <button type="button" onClick={() => void logOut()}>Log out</button>
       </header>
@@ -90,6 +92,7 @@ function Pages({ account, team }: { account: Account; team?: preact.ComponentChi
         <Switch>
           <Route path="/sandboxes"><Sandboxes /></Route>
           <Route path="/new"><NewSandbox /></Route>
+          {team && <Route path="/monitoring"><Monitoring team={team} /></Route>}
           <Route path="/sandboxes/:id/:tab?">{({ id, tab }) => <SandboxPage key={id} id={id} tab={tab ?? "overview"} account={account} />}</Route>
           <Route path="/templates"><Templates /></Route>
           <Route path="/templates/:id/builds/:build">{({ id, build }) => <Build key={build} id={decodeURIComponent(id)} build={build} />}</Route>

@@ -1,7 +1,7 @@
 import { type Schemas, change, get } from "../api/client";
 import { size, time } from "../ui/format";
 import { useAction, useLoad, useTitle } from "../ui/hooks";
-import { Bar, Confirmed, Failure, Loading, Page, State } from "../ui/parts";
+import { Bar, Confirmed, Empty, Failure, Loading, Page, Plain, State } from "../ui/parts";
 
 /** Of the host; the description of the API leaves these out. */
 interface Metrics {
@@ -50,10 +50,29 @@ export function Node() {
                 <dt key={disk.mountPoint}>Disk <code>{disk.mountPoint}</code></dt>,
                 <dd key={`${disk.mountPoint} use`}><Bar share={disk.usedBytes / (disk.totalBytes || 1)} label={`Disk at ${disk.mountPoint}`} text={`${size(disk.usedBytes)} of ${size(disk.totalBytes)}`} /></dd>,
               ])}
-              <dt>Sandboxes</dt><dd>{node.sandboxCount} running, {node.sandboxStartingCount ?? 0} starting</dd>
+              <dt>Sandboxes</dt>
+              <dd><Bar share={node.sandboxCount / (node.capacity || 1)} label="Running sandboxes" text={`${node.sandboxCount} of ${node.capacity}`} /> <span class="quiet">{node.sandboxStartingCount ?? 0} starting</span></dd>
               <dt>Starts</dt><dd>{node.createSuccesses} succeeded, {node.createFails} failed since the server started</dd>
               <dt>Processor</dt><dd>{node.machineInfo.cpuModelName} ({node.machineInfo.cpuArchitecture})</dd>
             </dl>
+            <h2>Pooled sandboxes</h2>
+            {node.pool.length === 0 && <Empty>No template has pooled sandboxes.</Empty>}
+            {node.pool.length > 0 && (
+              <Plain label="Pooled sandboxes">
+                <thead><tr><th scope="col">Template</th><th scope="col">Ready</th><th scope="col">Memory</th><th scope="col">Starts that found one</th><th scope="col">Starts that found none</th></tr></thead>
+                <tbody>
+                  {node.pool.map((kept) => (
+                    <tr key={kept.templateID}>
+                      <td>{kept.name ? kept.name : <span class="mono">{kept.templateID}</span>}</td>
+                      <td>{kept.ready} of {kept.wanted}</td>
+                      <td>{size(kept.memoryBytes)}</td>
+                      <td>{kept.hits}</td>
+                      <td>{kept.misses}</td>
+                    </tr>
+                  ))}
+                </tbody>
+              </Plain>
+            )}
           </Page>
         );
       })}

@@ -144,7 +144,19 @@ export function Webhook({ id }: { id: string }) {
       {deliveries.data.length === 0 && <Empty>No deliveries.</Empty>}
       {deliveries.data.map((delivery) => (
         <section key={delivery.eventId} class="delivery">
-          <h3>{delivery.eventType.replace("sandbox.lifecycle.", "")} <Link class="mono" href={`/sandboxes/${delivery.sandboxId}`}>{delivery.sandboxId}</Link></h3>
+          <header>
+            <h3>{delivery.eventType.replace("sandbox.lifecycle.", "")} <Link class="mono" href={`/sandboxes/${delivery.sandboxId}`}>{delivery.sandboxId}</Link></h3>
+            {hook.enabled && (
+              <button
+                type="button"
+                disabled={busy}
+                aria-label={`Send again: ${delivery.eventType.replace("sandbox.lifecycle.", "")} of ${delivery.sandboxId}`}
+                onClick={() => void act(() => change("POST", `${path}/deliveries/${delivery.eventId}/redeliver`)).then(reload)}
+              >
+                Send again
+              </button>
+            )}
+          </header>
           {delivery.attempts.map((attempt) => (
             <details key={attempt.id}>
               <summary><State value={attempt.status} /> {time(attempt.timestamp)}, {attempt.durationMs} ms{attempt.responseHttpStatusCode ? `, status ${attempt.responseHttpStatusCode}` : ""}{attempt.errorMessage ? `, ${attempt.errorMessage}` : ""}</summary>

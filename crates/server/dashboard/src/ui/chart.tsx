@@ -15,15 +15,17 @@ const HEIGHT = 150;
 const LEFT = 64;
 const BOTTOM = 18;
 
-export function Chart(props: { title: string; points: Point[]; marks: Mark[]; max: number; from: number; to: number; unit: (value: number) => string }) {
+export function Chart(props: { title: string; points: Point[]; marks: Mark[]; max: number; from: number; to: number; gap?: number; unit: (value: number) => string }) {
   const { points, from, to } = props;
   const max = Math.max(props.max, ...points.map((point) => point.value), 1e-9);
   const x = (at: number) => LEFT + ((at - from) / Math.max(1, to - from)) * (WIDTH - LEFT - 4);
   const y = (value: number) => 6 + (1 - value / max) * (HEIGHT - BOTTOM - 6);
   // A gap of more than a minute is one: the sandbox was paused.
+  const gap = props.gap ?? 60_000;
+  const long = to - from > 24 * 3_600_000;
   const path = points.map((point, index) => {
     const before = points[index - 1];
-    const move = !before || point.at - before.at > 60_000;
+    const move = !before || point.at - before.at > gap;
     return `${move ? "M" : "L"}${x(point.at).toFixed(1)} ${y(point.value).toFixed(1)}`;
   });
   const last = points[points.length - 1];
@@ -49,7 +51,7 @@ export function Chart(props: { title: string; points: Point[]; marks: Mark[]; ma
         <path d={path.join("")} />
         {[from, to].map((at, index) => (
           <text key={index} class="tick" x={index ? WIDTH - 2 : LEFT} y={HEIGHT - 3} text-anchor={index ? "end" : "start"}>
-            {new Date(at).toLocaleTimeString(undefined, { hour12: false })}
+            {long ? new Date(at).toLocaleDateString() : new Date(at).toLocaleTimeString(undefined, { hour12: false })}
           </text>
         ))}
       </svg>
