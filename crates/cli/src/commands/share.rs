@@ -50,7 +50,7 @@ fn is_name(id: &str) -> bool {
         && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_:.".contains(&byte))
 }
 
-/// What lists show of a run.
+/// The part of a run that lists show.
 fn head(id: &str, document: &Value) -> Value {
     let results = &document["results"];
     let prompts = results["prompts"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -264,7 +264,15 @@ impl Store {
         .execute(&self.write)
         .await?;
         if queued.rows_affected() == 0 {
-            return Err(Error::TooManyDeliveries(WAITING_DELIVERIES));
+            // Attempts may be kept for longer than the event that they were to deliver.
+            let is_kept: bool = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM events WHERE id = $1)")
+                .bind(&event)
+                .fetch_one(&self.read)
+                .await?;
+            return Err(match is_kept {
+                true => Error::TooManyDeliveries(WAITING_DELIVERIES),
+                false => Error::DeliveryNotFound(delivery),
+            });
         }
         self.new_deliveries.notify_one();
         self.attempts_of(webhook, &event).await

@@ -139,10 +139,9 @@ pub async fn eval(args: EvalArgs, place: &Place) -> Result<ExitCode> {
         Some(EvalCommand::Share { id, json }) => {
             let id = id.as_deref().filter(|id| *id != "latest");
             let (id, url) = share(&args.reach.client(place)?, id).await?;
-            if json {
-                out!("{}", json!({ "evalId": id, "url": url }))
-            } else {
-                out!("{url}")
+            match json {
+                true => out!("{}", json!({ "evalId": id, "url": url })),
+                false => out!("{url}"),
             }
             return Ok(ExitCode::SUCCESS);
         }

@@ -175,7 +175,7 @@ async fn once(
         Some(client) => match share(client, Some(&evaluation.id)).await {
             Ok((_, page)) => note!("Shared: {page}"),
             Err(error) => {
-                note!("not shared: {error:#}\nhint: try again with `sandcove eval share {}`", evaluation.id)
+                note!("not shared: {error:#}\nhint: try again with `sandcove eval share {}`", evaluation.id);
             }
         },
         None if write && shown.for_people() => note!("See the answers in a browser: sandcove view"),
