@@ -230,7 +230,7 @@ def test_a_machine_is_set_up(typist, server, tmp_path):
     typist("auth configure default")
     typist.fails("auth configure elsewhere", hint="use default")
     typist("auth logout")
-    assert "complete -F _sandcove" in typist("completions bash")
+    assert "-F _clap_complete_sandcove sandcove" in typist("completions bash")
     typist("man pages")
     assert (typist.home / "pages/sandcove-sandbox-create.1").exists()
     own, typist.options = typist.options, ("--data-dir", str(tmp_path))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from e2b import Volume
+from e2b import Volume, VolumeException
 from playwright.sync_api import expect
 
 from dashboard import HARM, axe, chromium, needs_chromium, serious, visit  # noqa: F401
@@ -44,9 +44,9 @@ def evaluate(server, tmp_path):
             Volume.destroy(volume.volume_id)
 
 
-def shared(evaluate, **options) -> str:
+def shared(evaluate, arguments=(), **options) -> str:
     """The id of a run that was shared."""
-    told = evaluate("-c", "promptfooconfig.json", "--share", "--no-table", code=100, **options).stderr
+    told = evaluate("-c", "promptfooconfig.json", "--share", "--no-table", *arguments, code=100, **options).stderr
     (address,) = [line.removeprefix("Shared: ") for line in told.splitlines() if line.startswith("Shared: ")]
     assert "/dashboard/evaluations/eval-" in address
     return address.rsplit("/", 1)[1]
@@ -124,21 +124,48 @@ def test_files_that_are_no_runs_do_no_harm(server, evaluate, visit):
     expect(page.get_by_role("link", name=f"Download {run}")).to_be_visible()
     expect(page.get_by_role("link", name="Download odd")).to_be_visible()
     expect(page.get_by_role("link", name="Download broken")).to_have_count(0)
-    for name in ("odd", "list"):
+    for name, tests in [("odd", "1 of 1 tests"), ("list", "0 of 0 tests")]:
         page.goto(f"{server.url}/dashboard/evaluations/{name}")
-        expect(page.get_by_text("of", exact=False).first).to_be_visible()
-        expect(page.locator("h1")).to_be_visible()
+        expect(page.get_by_text(tests)).to_be_visible()
+        expect(page.locator("h1")).to_have_text(name)
         expect(page.get_by_text("Loading…")).to_have_count(0)
     page.goto(f"{server.url}/dashboard/evaluations/none")
     expect(page.get_by_role("alert")).to_be_visible()
     visit.troubles[:] = [trouble for trouble in visit.troubles if "404" not in trouble]
 
 
+def key_of_others(server, **limits) -> str:
+    """A key of a new team."""
+    admin = {"X-Admin-Token": ADMIN_TOKEN}
+    new = {"name": f"Others {uuid.uuid4().hex[:8]}", "limits": limits}
+    team = httpx.post(f"{server.url}/admin/teams", json=new, headers=admin).raise_for_status().json()
+    made = httpx.post(f"{server.url}/admin/teams/{team['id']}/api-keys", json={"name": "k"}, headers=admin)
+    return made.raise_for_status().json()["key"]
+
+
+def test_a_full_volume_keeps_the_run_that_was_shared(server, evaluate, tmp_path):
+    key = key_of_others(server, diskMb=64)
+    (tmp_path / "key").write_text(key)
+    theirs = ["--url", server.url, "--api-key-file", str(tmp_path / "key")]
+    run = shared(evaluate, arguments=theirs)
+    (volume,) = Volume.list(api_key=key)
+    files = Volume.connect(volume.volume_id, api_key=key)
+    before = files.read_file(f"/runs/{run}.json")
+    try:
+        for part in range(64):
+            files.write_file(f"/full-{part}", os.urandom(1 << 20))
+    except VolumeException as full:
+        assert "507" in str(full)
+    evaluate("-c", "promptfooconfig.json", "--no-table", code=100, tests=40_000)
+    told = evaluate("share", *theirs, code=1).stderr
+    assert "error: failed to write `/runs/eval-" in told
+    assert files.read_file(f"/runs/{run}.json") == before
+    Volume.destroy(volume.volume_id, api_key=key)
+
+
 def test_another_team_sees_nothing_of_it(server, evaluate, visit):
     run = shared(evaluate)
-    admin = {"X-Admin-Token": ADMIN_TOKEN}
-    team = httpx.post(f"{server.url}/admin/teams", json={"name": f"Others {uuid.uuid4().hex[:8]}"}, headers=admin).json()
-    key = httpx.post(f"{server.url}/admin/teams/{team['id']}/api-keys", json={"name": "k"}, headers=admin).json()["key"]
+    key = key_of_others(server)
     page = visit("/dashboard/evaluations", credential=key)
     expect(page.get_by_text("No runs are shared.")).to_be_visible()
     page.goto(f"{server.url}/dashboard/evaluations/{run}")
@@ -153,5 +180,8 @@ def test_a_run_that_cannot_be_shared_goes_on(evaluate, tmp_path, monkeypatch, se
     assert "eval-" in evaluate("list").stdout
     told = evaluate("share", *nowhere, code=1)
     assert "no answer from http://127.0.0.1:9" in told.stderr
+    (tmp_path / "key").write_text("e2b_" + "0" * 40)
+    told = evaluate("-c", "promptfooconfig.json", "--share", "--api-key-file", str(tmp_path / "key"), code=100)
+    assert "not shared: the server at" in told.stderr and "does not accept the API key" in told.stderr
     told = evaluate("share", "eval-none", code=1)
     assert "no run `eval-none` is stored" in told.stderr

@@ -11,7 +11,7 @@ from harness.server import ROOT
 PRINTS = {
     "quickstart": ["hello", "2432902008176640000", "status 0: 9 note.txt", "", "good day"],
     "streams": ["name?", "hello Ada", "exit status 0", "changed: answer.txt"],
-    "lifecycle": ["Paused", "42", "a,b", "1,2"],
+    "lifecycle": ["Paused", "42", "true", "a,b", "1,2"],
     "volumes": ["3", "3"],
 }
 

@@ -9,8 +9,10 @@ import signal
 import stat
 import subprocess
 import uuid
+from pathlib import Path
 
 import pytest
+from e2b import Sandbox, Volume
 
 from harness.command_line import BINARY, Terminal, command_line, sandcove, without_a_word
 from harness.server import ADMIN_TOKEN, API_KEY, wait_until
@@ -284,8 +286,8 @@ def test_code_runs_in_a_sandbox_that_stays(server):
 
 # What each shell makes of the words of a command line, the last of which is completed.
 COMPLETING = {
-    "bash": """source {file}; words=({words}); COMP_WORDS=(sandcove "${{words[@]}}"); COMP_CWORD=${{#words[@]}}
-        _sandcove sandcove "${{COMP_WORDS[$COMP_CWORD]}}" "${{COMP_WORDS[$COMP_CWORD-1]}}"; printf '%s\\n' "${{COMPREPLY[@]}}" """,
+    "bash": """source {file}; words=({words} {last}); COMP_WORDS=(sandcove "${{words[@]}}"); COMP_CWORD=${{#words[@]}}
+        _clap_complete_sandcove sandcove "${{COMP_WORDS[$COMP_CWORD]}}" "${{COMP_WORDS[$COMP_CWORD-1]}}"; printf '%s\\n' "${{COMPREPLY[@]}}" """,
     "fish": "source {file}; complete --do-complete 'sandcove {words}'",
     # The completion of zsh runs in a line editor alone, so that one is given a terminal and its Tab key.
     "zsh": """zmodload zsh/zpty; zpty -b shell zsh -f -i
@@ -295,19 +297,59 @@ COMPLETING = {
 }
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completions_load_in_the_shell_and_complete(home, shell):
+@pytest.fixture(params=["bash", "zsh", "fish"])
+def complete(request, home):
+    """What a shell offers for the last word of a line."""
+    shell = request.param
     done = home("completions", shell)
-    assert done.returncode == 0 and "snapshot" in done.stdout and "__spawner" not in done.stdout
+    assert done.returncode == 0
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     file = home.path / "_sandcove"
     file.write_text(done.stdout)
+    options = {"bash": ["--norc"], "fish": ["--no-config"], "zsh": ["-f"]}[shell]
+
+    def offered(words: str, **more: str) -> str:
+        # A word that has not begun is a word for bash, too.
+        last = '""' if words.endswith(" ") else ""
+        script = COMPLETING[shell].format(file=file, directory=home.path, words=words, last=last)
+        variables = {**home.variables, "PATH": f"{Path(BINARY).parent}:{home.variables['PATH']}", **more}
+        completed = subprocess.run([shell, *options, "-c", script], capture_output=True, text=True, env=variables, timeout=120)
+        assert not completed.stderr, (words, completed)
+        # What is inserted at the cursor of a terminal has marks of the line editor around it.
+        return re.sub(r"\x1b\[[\d?;]*[a-zA-Z]|[\x07\x08]", "", completed.stdout)
+
+    return offered
+
+
+def test_completions_load_in_the_shell_and_complete(complete):
     for words, found in (("sandbox par", "park"), ("sandbox list --sta", "--state"), ("sandbox list --order as", "asc"), ("keys cre", "create")):
-        script = COMPLETING[shell].format(file=file, directory=home.path, words=words)
-        options = {"bash": ["--norc"], "fish": ["--no-config"], "zsh": ["-f"]}[shell]
-        completed = subprocess.run([shell, *options, "-c", script], capture_output=True, text=True, env=home.variables, timeout=120)
-        assert found in completed.stdout and not completed.stderr, (words, completed)
+        assert found in complete(words), words
+    assert "__spawner" not in complete("__")
+
+
+def test_completions_offer_what_the_server_has(server, complete, home):
+    label = unique("completed")
+    running, paused = (Sandbox.create(metadata={"name": label}) for _ in range(2))
+    paused.pause()
+    volume = Volume.create(unique("data"))
+    try:
+        there = {"E2B_API_URL": server.url, "E2B_API_KEY": API_KEY}
+        offered = complete("sandbox resume ", **there)
+        assert paused.sandbox_id in offered and running.sandbox_id not in offered
+        for words in (f"sandbox exec {running.sandbox_id[:-6]}", f"sandbox pause {running.sandbox_id[:-6]}"):
+            assert running.sandbox_id in complete(words, **there), words
+        assert volume.name in complete("volume delete data-", **there)
+        assert "code-interpreter-v1" in complete("run --template code-i", **there)
+        # The line's own options say where to ask, and nobody there is nothing to offer.
+        (home.path / "key").write_text(API_KEY)
+        line = f"sandbox kill --url {server.url} --api-key-file {home.path / 'key'} {running.sandbox_id[:-6]}"
+        assert running.sandbox_id in complete(line)
+        assert running.sandbox_id not in complete(f"sandbox kill {running.sandbox_id[:-6]}", **{**there, "E2B_API_URL": "http://127.0.0.1:9"})
+    finally:
+        running.kill()
+        paused.kill()
+        Volume.destroy(volume.volume_id)
 
 
 def test_a_manual_page_for_every_command(home):

@@ -206,6 +206,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    commands::completions::answer(Cli::command);
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     spell_out(&mut arguments);
     let parsed = Cli::command()
@@ -400,7 +401,7 @@ async fn dispatch(cli: Cli, matches: &ArgMatches, keys: Option<Keys>) -> Result<
         Command::Mcp(args) => commands::mcp::mcp(at()?, args).await,
         Command::Config(command) => commands::config::config(command),
         Command::Auth(args) => commands::config::auth(at()?, args).await,
-        Command::Completions(args) => Ok(commands::completions::completions(&Cli::command(), &args)),
+        Command::Completions(args) => commands::completions::completions(&args),
         Command::Man(args) => commands::completions::man(Cli::command(), &args),
         Command::Secret(args) => commands::secret::secret(at()?, args).await,
         Command::Keys(command) => keys.context("the keys were not prepared")?.run(command).await,

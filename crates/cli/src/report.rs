@@ -8,7 +8,12 @@ use crate::output::{note, plain};
 
 /// Prints an error and its hint on standard error.
 pub fn report(error: &anyhow::Error) {
-    note!("error: {}", plain(&text(error)));
+    note!("error: {}", described(error));
+}
+
+/// Formats an error as [`report`] prints it, for a command that goes on.
+pub fn described(error: &anyhow::Error) -> String {
+    plain(&text(error))
 }
 
 /// Formats an error with its hint, on a line of its own.

@@ -18,7 +18,10 @@ async fn main() -> sandcove_client::Result<()> {
 
     sandbox.write_file("/home/user/data.csv", "a,b\n1,2\n".into()).await?;
     let snapshot = client.snapshot(&id, None).await?;
-    let other = client.create(&NewSandbox::of(&snapshot.snapshot_id).timeout(60)).await?;
+    // With a key, a request whose answer was lost can be sent again: it returns the sandbox that was created.
+    let (copy, key) = (NewSandbox::of(&snapshot.snapshot_id).timeout(60), format!("copy-of-{id}"));
+    let other = client.create_once(&copy, &key).await?;
+    println!("{}", client.create_once(&copy, &key).await?.id() == other.id());
     let seen = other.output(&Command::new("cat /home/user/data.csv")).await?;
     print!("{}", String::from_utf8_lossy(&seen.stdout));
 

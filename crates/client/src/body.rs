@@ -3,6 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::{BodyExt, Collected, Limited};
 use hyper::body::Incoming;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use crate::error::{Error, Result};
 
@@ -15,6 +16,29 @@ const MAX_ANSWER: usize = 32 << 20;
 pub(crate) async fn whole(body: Incoming, url: String) -> Result<Bytes> {
     let body = Limited::new(body, MAX_ANSWER).collect().await;
     body.map(Collected::to_bytes).map_err(|cause| Error::Unreachable { url, cause })
+}
+
+/// Copies a body to `out` as it arrives, and tells `on_progress` how many bytes have been copied.
+pub(crate) async fn copy(
+    mut body: Incoming,
+    url: String,
+    out: &mut (impl AsyncWrite + Unpin),
+    mut on_progress: impl FnMut(u64),
+) -> Result<()> {
+    let mut copied = 0;
+    on_progress(copied);
+    while let Some(frame) = body.frame().await {
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(cause) => return Err(Error::Unreachable { url, cause: cause.into() }),
+        };
+        if let Ok(data) = frame.into_data() {
+            out.write_all(&data).await.map_err(Error::Output)?;
+            copied += data.len() as u64;
+            on_progress(copied);
+        }
+    }
+    out.flush().await.map_err(Error::Output)
 }
 
 /// A body that is being received, and bytes read ahead.

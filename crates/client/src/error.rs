@@ -9,6 +9,11 @@ pub enum Error {
     /// The address of the server is invalid.
     #[error("`{0}` is not the address of a server: use http://host:port or https://host")]
     Address(String),
+    /// A key cannot be sent in a header.
+    #[error(
+        "`{0}` is not a key for a request that is sent once: use 1 to 255 characters `a-z`, `0-9` and `-`"
+    )]
+    IdempotencyKey(String),
     /// A variable of the environment is not set.
     #[error("{0} is not set: set it to a key of the team")]
     Variable(&'static str),

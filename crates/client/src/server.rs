@@ -20,6 +20,9 @@ use crate::new_sandbox::NewSandbox;
 use crate::sandbox::{Route, Sandbox};
 use crate::transport::Transport;
 
+/// Path of the call that creates a sandbox.
+const SANDBOXES: &str = "/v2/sandboxes";
+
 /// A client of a server, with the rights of one team. Clones share their connections.
 #[derive(Clone, Debug)]
 pub struct Client {
@@ -128,7 +131,22 @@ impl Client {
     /// # Errors
     /// If the server cannot create it or refuses to.
     pub async fn create(&self, new: &NewSandbox) -> Result<Sandbox> {
-        let created: Created = self.json(Method::POST, "/v2/sandboxes", Some(new)).await?;
+        self.created(self.call(Method::POST, SANDBOXES, Some(new)).await?).await
+    }
+
+    /// Creates a sandbox as [`Client::create`] does, once: with the same key, of 1 to 255 characters `a-z`, `0-9` and `-`, a further
+    /// call returns the same sandbox. So a request that is sent again cannot leave a second one behind.
+    ///
+    /// # Errors
+    /// As for `create`; with status 422 if the key was used for another sandbox, and 409 while the first call is in progress.
+    pub async fn create_once(&self, new: &NewSandbox, key: &str) -> Result<Sandbox> {
+        let key = HeaderValue::from_str(key).map_err(|_| Error::IdempotencyKey(key.to_owned()))?;
+        let key = (HeaderName::from_static("idempotency-key"), key);
+        self.created(self.call_with(Method::POST, SANDBOXES, Some(new), Some(key)).await?).await
+    }
+
+    async fn created(&self, response: http::Response<hyper::body::Incoming>) -> Result<Sandbox> {
+        let created: Created = self.read(SANDBOXES, response).await?;
         Ok(self.sandbox(
             created.sandbox_id,
             created.envd_access_token.as_ref(),
@@ -281,7 +299,18 @@ impl Client {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<http::Response<hyper::body::Incoming>> {
+        self.call_with(method, path, body, None).await
+    }
+
+    async fn call_with(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+        header: Option<(HeaderName, HeaderValue)>,
+    ) -> Result<http::Response<hyper::body::Incoming>> {
         let mut headers = vec![self.credential.clone()];
+        headers.extend(header);
         let bytes = match body {
             Some(body) => {
                 headers.push((http::header::CONTENT_TYPE, HeaderValue::from_static("application/json")));

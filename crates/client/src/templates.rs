@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use http::header::CONTENT_LENGTH;
 use http::{HeaderName, HeaderValue, Method, Uri};
-use http_body_util::BodyExt;
 use sandcove_wire::api::build::{
     BuildInfo, BuildLogEntry, BuildReason, CollectGarbage, Garbage, NewTemplate, RequestedBuild, StartBuild,
     UploadLink,
@@ -14,8 +13,9 @@ use sandcove_wire::api::template::{
     BuildStatus, Template, TemplateAlias, TemplateNames, TemplateUpdate, TemplateWithBuilds,
 };
 use tokio::fs::File;
-use tokio::io::{AsyncSeekExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncSeekExt, AsyncWrite};
 
+use crate::body;
 use crate::error::{Error, Result, server_of};
 use crate::server::{Client, segment};
 use crate::upload::streamed;
@@ -109,22 +109,11 @@ impl Client {
         &self,
         template: &str,
         out: &mut (impl AsyncWrite + Unpin),
-        mut on_progress: impl FnMut(u64),
+        on_progress: impl FnMut(u64),
     ) -> Result<()> {
         let path = format!("/templates/{}/export", segment(template));
-        let broken =
-            |cause: hyper::Error| Error::Unreachable { url: self.transport.url(&path), cause: cause.into() };
-        let mut body = self.call(Method::GET, &path, None::<&()>).await?.into_body();
-        let mut received = 0;
-        on_progress(received);
-        while let Some(frame) = body.frame().await {
-            if let Ok(data) = frame.map_err(broken)?.into_data() {
-                out.write_all(&data).await.map_err(Error::Output)?;
-                received += data.len() as u64;
-                on_progress(received);
-            }
-        }
-        out.flush().await.map_err(Error::Output)
+        let body = self.call(Method::GET, &path, None::<&()>).await?.into_body();
+        body::copy(body, self.transport.url(&path), out, on_progress).await
     }
 
     /// Deletes what the team's builds have cached and no template needs, or says what would be deleted.

@@ -3,11 +3,10 @@
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Method, Response};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use sandcove_wire::api::volume::{Entry, EntryUpdate, VolumeAndToken};
 use serde::de::DeserializeOwned;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::body;
 use crate::error::{Error, Result};
@@ -94,17 +93,8 @@ impl VolumeFiles {
     /// # Errors
     /// If there is no such file, or `out` cannot be written.
     pub async fn download(&self, path: &str, out: &mut (impl AsyncWrite + Unpin)) -> Result<()> {
-        let mut body = self.send(Method::GET, "file", path, "", whole(Bytes::new())).await?.into_body();
-        while let Some(frame) = body.frame().await {
-            let unreachable = |error: hyper::Error| Error::Unreachable {
-                url: format!("{}/file", self.base),
-                cause: error.into(),
-            };
-            if let Ok(data) = frame.map_err(unreachable)?.into_data() {
-                out.write_all(&data).await.map_err(Error::Output)?;
-            }
-        }
-        out.flush().await.map_err(Error::Output)
+        let body = self.send(Method::GET, "file", path, "", whole(Bytes::new())).await?.into_body();
+        body::copy(body, format!("{}/file", self.base), out, |_| ()).await
     }
 
     /// Writes a file with all that `source` has, `size` bytes if that is known, and replaces one that is there.

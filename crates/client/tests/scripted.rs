@@ -203,6 +203,21 @@ async fn a_request_that_an_overloaded_server_refuses_is_sent_again() {
 }
 
 #[tokio::test]
+async fn a_sandbox_is_created_once_by_a_key_that_every_attempt_has() {
+    let busy = b"HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let (client, requests) =
+        patient(vec![busy.to_vec(), answer("201 Created", CREATED)], |settings| settings).await;
+    client.create_once(&NewSandbox::default(), "order-7").await.unwrap();
+    let requests = requests.lock().unwrap().clone();
+    assert_eq!(requests.len(), 2);
+    assert!(
+        requests.iter().all(|request| request.to_lowercase().contains("\r\nidempotency-key: order-7\r\n"))
+    );
+    let unfit = client.create_once(&NewSandbox::default(), "a\nb").await.unwrap_err();
+    assert!(matches!(unfit, Error::IdempotencyKey(key) if key == "a\nb"));
+}
+
+#[tokio::test]
 async fn a_request_is_sent_again_as_often_as_wished_and_as_the_server_lets_it() {
     let busy = b"HTTP/1.1 429 Slow\r\nRetry-After: 0\r\nContent-Length: 4\r\nConnection: close\r\n\r\nslow";
     let (client, requests) = patient(vec![busy.to_vec(); 3], |settings| settings.retries(1)).await;

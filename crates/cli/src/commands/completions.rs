@@ -5,9 +5,15 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, Command, ValueEnum};
-use clap_complete::Shell;
+use clap_complete::CompleteEnv;
+use clap_complete::env::{Bash, EnvCompleter, Fish, Shells, Zsh};
 
 use crate::output;
+
+/// Variable in which a shell says which shell asks.
+const ASKED: &str = "SANDCOVE_COMPLETE";
+/// Name of the command.
+const NAME: &str = "sandcove";
 
 /// Arguments of `completions`.
 #[derive(Debug, Args)]
@@ -29,21 +35,34 @@ enum For {
     Fish,
 }
 
-/// Prints the completions for a shell.
-pub fn completions(command: &Command, args: &CompletionsArgs) -> ExitCode {
-    let shell = match args.shell {
-        For::Bash => Shell::Bash,
-        For::Zsh => Shell::Zsh,
-        For::Fish => Shell::Fish,
+/// Prints what a shell reads to complete lines: it asks the command itself, for each.
+pub fn completions(args: &CompletionsArgs) -> Result<ExitCode> {
+    let shell: &dyn EnvCompleter = match args.shell {
+        For::Bash => &Bash,
+        For::Zsh => &Zsh,
+        For::Fish => &Fish,
     };
-    // Hidden commands are those that the server starts.
-    let mut visible = Command::new("sandcove")
-        .args(command.get_arguments().cloned())
-        .subcommands(command.get_subcommands().filter(|sub| !sub.is_hide_set()).cloned());
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut visible, "sandcove", &mut text);
+    shell.write_registration(ASKED, NAME, NAME, NAME, &mut text)?;
+    if shell.is("zsh") {
+        // A file of $fpath is read at the first Tab, which else would only define what the next ones use.
+        text.extend(
+            b"if [[ $funcstack[1] = _sandcove ]]; then _clap_dynamic_completer_sandcove \"$@\"; fi\n",
+        );
+    }
     let _ = output::write(&text);
-    ExitCode::SUCCESS
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Answers a shell that asks how its line can go on, and ends the process then.
+pub fn answer(command: fn() -> Command) {
+    // Hidden commands are those that the server starts.
+    let visible = || {
+        let command = command();
+        let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set()).cloned();
+        Command::new(NAME).args(command.get_arguments().cloned()).subcommands(shown)
+    };
+    CompleteEnv::with_factory(visible).var(ASKED).shells(Shells(&[&Bash, &Fish, &Zsh])).complete();
 }
 
 /// Arguments of `man`.

@@ -9,6 +9,7 @@ use sandcove_client::Client;
 use sandcove_wire::secret::Secret;
 use serde_json::{Map, Value, json};
 
+use super::candidates;
 use super::reach::{Place, Reach};
 use super::serve::not_running;
 use crate::contexts::{Context, Contexts};
@@ -208,6 +209,7 @@ pub enum AuthCommand {
     /// remove a context with its keys from this machine; the keys stay valid
     Logout {
         /// name of the context [default: the selected one]
+        #[arg(add = candidates::contexts())]
         name: Option<String>,
     },
     /// show which server commands use, and whether it accepts the key; the exit status is 1 if not
@@ -219,6 +221,7 @@ pub enum AuthCommand {
     /// select a context
     Configure {
         /// name of the context
+        #[arg(add = candidates::contexts())]
         name: String,
     },
 }

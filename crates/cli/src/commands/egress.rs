@@ -11,6 +11,7 @@ use sandcove_wire::api::observe::EgressConnection;
 use sandcove_wire::id::SandboxId;
 use serde_json::json;
 
+use super::candidates;
 use super::exec::is_gone;
 use crate::output;
 
@@ -21,6 +22,7 @@ const POLL: Duration = Duration::from_millis(500);
 #[derive(Debug, Args)]
 pub struct EgressArgs {
     /// id of the sandbox
+    #[arg(add = candidates::sandboxes())]
     id: SandboxId,
     /// go on with connections when they have ended, until the sandbox ends
     #[arg(short, long)]

@@ -15,6 +15,7 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use super::candidates;
 use super::variable;
 use crate::detach::{DetachKeys, Watch};
 use crate::output::{self, note, out};
@@ -28,6 +29,7 @@ const SIGNAL_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Args)]
 pub struct ExecArgs {
     /// id of the sandbox
+    #[arg(add = candidates::sandboxes())]
     id: SandboxId,
     /// pass on standard input even if it is a terminal; pipes and files are always passed on
     #[arg(short, long)]
@@ -64,6 +66,7 @@ pub struct ExecArgs {
 #[derive(Debug, Args)]
 pub struct ConnectArgs {
     /// id of the sandbox
+    #[arg(add = candidates::sandboxes())]
     id: SandboxId,
     /// connect to this process instead of opening a shell: one with a terminal, such as one that was detached from
     #[arg(long, conflicts_with_all = ["envs", "user", "cwd"])]

@@ -9,6 +9,7 @@ use sandcove_wire::envd::filesystem::EntryInfo;
 use sandcove_wire::id::SandboxId;
 use serde_json::json;
 
+use super::candidates;
 use crate::output::{self, out};
 use crate::table::table;
 
@@ -16,6 +17,7 @@ use crate::table::table;
 #[derive(Debug, Args)]
 pub struct FilesArgs {
     /// id of the sandbox
+    #[arg(add = candidates::sandboxes())]
     id: SandboxId,
     /// absolute path of a directory
     #[arg(default_value = "/home/user")]

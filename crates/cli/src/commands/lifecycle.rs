@@ -12,6 +12,7 @@ use sandcove_wire::api::sandbox::{AutoResume, MemoryPlace, VolumeMount};
 use sandcove_wire::id::SandboxId;
 use serde_json::json;
 
+use super::candidates;
 use super::done::Done;
 use super::exec::{self, Left, Shell};
 use super::sandbox::without_tokens;
@@ -32,6 +33,7 @@ const EXTEND: Duration = Duration::from_secs(5);
 pub struct CreateArgs {
     /// name or id of a template, or id of a snapshot
     #[arg(default_value = "base")]
+    #[arg(add = candidates::templates())]
     template: String,
     /// print the id and leave the sandbox running, instead of opening a shell that it ends with
     #[arg(short, long)]
@@ -163,6 +165,7 @@ async fn extend(client: Client, id: SandboxId, timeout: u32) {
 pub struct PauseArgs {
     /// ids of sandboxes
     #[arg(required = true)]
+    #[arg(add = candidates::running())]
     ids: Vec<SandboxId>,
     /// keep only the files, not the processes
     #[arg(long)]
@@ -189,6 +192,7 @@ pub async fn pause(client: &Client, args: PauseArgs) -> Result<ExitCode> {
 pub struct ParkArgs {
     /// ids of sandboxes
     #[arg(required_unless_present = "all")]
+    #[arg(add = candidates::sandboxes())]
     ids: Vec<SandboxId>,
     /// all paused sandboxes whose memory is in the host's, as before a reboot
     #[arg(long, conflicts_with = "ids")]
@@ -230,6 +234,7 @@ pub async fn park(client: &Client, args: ParkArgs) -> Result<ExitCode> {
 pub struct ResumeArgs {
     /// ids of sandboxes
     #[arg(required = true)]
+    #[arg(add = candidates::paused())]
     ids: Vec<SandboxId>,
     /// time until the end of the sandboxes, such as 300 or 5m
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = timeout)]
@@ -256,6 +261,7 @@ pub async fn resume(client: &Client, args: ResumeArgs) -> Result<ExitCode> {
 #[derive(Debug, Args)]
 pub struct ForkArgs {
     /// id of the sandbox
+    #[arg(add = candidates::sandboxes())]
     id: SandboxId,
     /// number of forks
     #[arg(short = 'n', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]

@@ -9,6 +9,7 @@ use sandcove_client::{Client, ListFilter};
 use sandcove_wire::api::sandbox::{KeptMemory, ListedSandbox, MemoryPlace, State};
 use serde_json::json;
 
+use super::candidates;
 use super::format::Format;
 use super::{first, variable};
 use crate::output::{self, out};
@@ -21,6 +22,7 @@ pub struct ListArgs {
     which: Which,
     /// only sandboxes of this template, by name or id
     #[arg(short, long)]
+    #[arg(add = candidates::templates())]
     template: Option<String>,
     /// only sandboxes that started at this time or later, as 2026-01-31T12:00:00Z
     #[arg(long, value_name = "TIME")]

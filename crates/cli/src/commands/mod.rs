@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod backup;
+mod candidates;
 pub mod completions;
 pub mod config;
 pub mod copy;

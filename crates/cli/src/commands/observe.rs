@@ -11,6 +11,7 @@ use sandcove_wire::api::observe::{LogEntry, LogLevel, SandboxMetric};
 use sandcove_wire::id::SandboxId;
 use serde_json::json;
 
+use super::candidates;
 use super::exec::is_gone;
 use crate::output::{self, Closed};
 
@@ -24,6 +25,7 @@ const MIB: u64 = 1 << 20;
 #[derive(Debug, Args)]
 pub struct LogsArgs {
     /// id of the sandbox, which may have ended up to a week ago
+    #[arg(add = candidates::sandboxes())]
     id: SandboxId,
     /// go on with new entries until the sandbox ends
     #[arg(short, long)]
@@ -152,6 +154,7 @@ fn is_json(format: &str) -> Result<bool, String> {
 #[derive(Debug, Args)]
 pub struct MetricsArgs {
     /// id of the sandbox
+    #[arg(add = candidates::sandboxes())]
     id: SandboxId,
     /// go on with new samples until the sandbox ends
     #[arg(short, long)]

@@ -10,6 +10,7 @@ use sandcove_client::{Client, CommandEvent, Program};
 use sandcove_wire::id::SandboxId;
 use serde_json::json;
 
+use super::candidates;
 use crate::output::{self, out};
 use crate::table::table;
 
@@ -31,6 +32,7 @@ const OWN: [u16; 2] = [sandcove_wire::boot::AGENT_PORT, sandcove_wire::boot::INT
 #[derive(Debug, Args)]
 pub struct PortsArgs {
     /// id of the sandbox
+    #[arg(add = candidates::running())]
     id: SandboxId,
     /// list ports of Sandcove's own services too
     #[arg(short, long)]
@@ -90,6 +92,7 @@ fn listening(text: &str) -> BTreeSet<u16> {
 #[derive(Debug, Args)]
 pub struct OpenArgs {
     /// id of the sandbox
+    #[arg(add = candidates::running())]
     id: SandboxId,
     /// port of the sandbox [default: the page of the sandbox in the dashboard]
     port: Option<u16>,

@@ -7,6 +7,7 @@ use clap::Args;
 use sandcove_client::{Client, Error as ClientError, Operator};
 use sandcove_wire::secret::Secret;
 
+use super::candidates;
 use super::serve::not_running;
 use crate::contexts::{Context as Named, Contexts};
 use crate::data_dir::ServerFile;
@@ -29,6 +30,7 @@ pub struct Reach {
     url: Option<String>,
     /// named server of `sandcove config` [default: $SANDCOVE_CONTEXT, or the selected one]
     #[arg(long, value_name = "NAME", global = true, help_heading = GLOBAL, conflicts_with = "url")]
+    #[arg(add = candidates::contexts())]
     context: Option<String>,
     /// file with an API key of the server [default: $E2B_API_KEY, or the key of the context or of this machine's server]
     #[arg(long, value_name = "FILE", global = true, help_heading = GLOBAL)]
@@ -70,6 +72,11 @@ impl Target {
 }
 
 impl Reach {
+    /// The options of a line that is still being typed.
+    pub fn new(url: Option<String>, context: Option<String>, api_key_file: Option<PathBuf>) -> Self {
+        Self { url, context, api_key_file }
+    }
+
     /// Whether a flag names the server or the key.
     pub fn is_given(&self) -> bool {
         self.url.is_some() || self.context.is_some() || self.api_key_file.is_some()

@@ -8,6 +8,7 @@ use sandcove_client::Client;
 use sandcove_wire::id::SandboxId;
 use serde_json::json;
 
+use super::candidates;
 use super::copy::{self, CatArgs, CopyArgs};
 use super::done::Done;
 use super::egress::{self, EgressArgs};
@@ -46,6 +47,7 @@ pub enum SandboxCommand {
     #[command(alias = "in")]
     Info {
         /// id of the sandbox
+        #[arg(add = candidates::sandboxes())]
         id: SandboxId,
         #[command(flatten)]
         format: Format,
@@ -62,6 +64,7 @@ pub enum SandboxCommand {
     #[command(visible_alias = "set-timeout")]
     Timeout {
         /// id of the sandbox
+        #[arg(add = candidates::sandboxes())]
         id: SandboxId,
         /// time from now, such as 300 or 5m
         #[arg(value_name = "SECONDS", value_parser = seconds)]
@@ -88,6 +91,7 @@ pub enum SandboxCommand {
     Kill {
         /// ids of sandboxes
         #[arg(required_unless_present = "all")]
+        #[arg(add = candidates::sandboxes())]
         ids: Vec<SandboxId>,
         /// kill all running sandboxes of the key's team, or those that --state and --metadata name
         #[arg(short, long, conflicts_with = "ids")]
@@ -120,6 +124,7 @@ pub enum SandboxCommand {
     /// forward ports of a sandbox to this machine until interrupted; connections use your key
     Forward {
         /// id of the sandbox
+        #[arg(add = candidates::sandboxes())]
         id: SandboxId,
         /// port of the sandbox, and local port if it differs (0 for any free port)
         #[arg(required = true, value_name = "PORT[:LOCAL]")]

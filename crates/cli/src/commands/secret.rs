@@ -9,6 +9,7 @@ use sandcove_wire::api::secret::{NewSecret, SecretUpdate};
 use sandcove_wire::secret::Secret;
 use serde_json::json;
 
+use super::candidates;
 use super::done::Done;
 use super::reach::{Place, Reach};
 use crate::output::{self, note, out};
@@ -38,6 +39,7 @@ pub enum SecretCommand {
     /// replace the value of a secret; the new one is asked for or read from standard input
     Set {
         /// name or id of the secret
+        #[arg(add = candidates::secrets())]
         secret: String,
         /// print JSON
         #[arg(long)]
@@ -54,6 +56,7 @@ pub enum SecretCommand {
     Delete {
         /// names or ids
         #[arg(required = true, value_name = "SECRET")]
+        #[arg(add = candidates::secrets())]
         secrets: Vec<String>,
         /// print JSON
         #[arg(long)]

@@ -8,6 +8,7 @@ use sandcove_client::Client;
 use sandcove_wire::id::SandboxId;
 use serde_json::json;
 
+use super::candidates;
 use super::done::Done;
 use super::first;
 use super::format::Format;
@@ -22,6 +23,7 @@ pub enum SnapshotCommand {
     #[command(alias = "cr")]
     Create {
         /// id of the sandbox
+        #[arg(add = candidates::sandboxes())]
         id: SandboxId,
         /// name for the snapshot
         #[arg(short, long)]
@@ -38,6 +40,7 @@ pub enum SnapshotCommand {
     Delete {
         /// ids or names of snapshots
         #[arg(required = true)]
+        #[arg(add = candidates::snapshots())]
         snapshots: Vec<String>,
         /// print JSON
         #[arg(long)]
@@ -63,6 +66,7 @@ pub async fn top_level(place: Place, args: SnapshotArgs) -> Result<ExitCode> {
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// only snapshots of this sandbox
+    #[arg(add = candidates::sandboxes())]
     id: Option<SandboxId>,
     /// only snapshots with this name
     #[arg(short, long)]

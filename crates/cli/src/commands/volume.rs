@@ -8,6 +8,7 @@ use sandcove_client::Client;
 use sandcove_wire::api::volume::{Volume, VolumeAndToken};
 use serde_json::json;
 
+use super::candidates;
 use super::done::Done;
 use super::reach::{Place, Reach};
 use crate::output::{self, note, out};
@@ -44,6 +45,7 @@ pub enum VolumeCommand {
     Delete {
         /// names or ids
         #[arg(required = true, value_name = "VOLUME")]
+        #[arg(add = candidates::volumes())]
         volumes: Vec<String>,
         /// print JSON
         #[arg(long)]

@@ -12,6 +12,7 @@ use sandcove_wire::id::SandboxId;
 use sandcove_wire::secret::Secret;
 use serde_json::json;
 
+use super::candidates;
 use super::done::Done;
 use super::reach::{Place, Reach};
 use crate::output::{self, note, out};
@@ -51,6 +52,7 @@ pub enum WebhookCommand {
     #[command(group = clap::ArgGroup::new("changes").required(true).multiple(true))]
     Update {
         /// id of the webhook
+        #[arg(add = candidates::webhooks())]
         id: String,
         /// new name
         #[arg(long, group = "changes")]
@@ -84,6 +86,7 @@ pub enum WebhookCommand {
     /// deliver events again
     Enable {
         /// id of the webhook
+        #[arg(add = candidates::webhooks())]
         id: String,
         /// print the webhook as JSON
         #[arg(long)]
@@ -92,6 +95,7 @@ pub enum WebhookCommand {
     /// keep the webhook, but deliver no events
     Disable {
         /// id of the webhook
+        #[arg(add = candidates::webhooks())]
         id: String,
         /// print the webhook as JSON
         #[arg(long)]
@@ -100,6 +104,7 @@ pub enum WebhookCommand {
     /// show the newest deliveries of a webhook
     Deliveries {
         /// id of the webhook
+        #[arg(add = candidates::webhooks())]
         id: String,
         /// print JSON, with requests and responses
         #[arg(long)]
@@ -108,6 +113,7 @@ pub enum WebhookCommand {
     /// deliver an event again, with the same id and body
     Redeliver {
         /// id of the webhook
+        #[arg(add = candidates::webhooks())]
         id: String,
         /// id of a delivery, as `sandcove webhook deliveries` shows it
         delivery: String,
@@ -119,6 +125,7 @@ pub enum WebhookCommand {
     Delete {
         /// ids of webhooks
         #[arg(required = true, value_name = "ID")]
+        #[arg(add = candidates::webhooks())]
         ids: Vec<String>,
         /// print JSON
         #[arg(long)]
@@ -288,6 +295,7 @@ pub struct EventsArgs {
     #[command(flatten)]
     reach: Reach,
     /// id of a sandbox [default: all sandboxes of the team]
+    #[arg(add = candidates::sandboxes())]
     id: Option<SandboxId>,
     /// maximum number of events
     #[arg(short, long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100))]

@@ -7,6 +7,7 @@ use http::{HeaderValue, StatusCode, header};
 use sandcove_wire::api::error::ErrorBody;
 use sandcove_wire::api::secret::{NewSecret, SecretInfo, SecretUpdate};
 
+use super::RequestId;
 use super::audit;
 use super::auth::{Caller, Reader};
 use super::body::{self, Required};
@@ -88,7 +89,12 @@ pub(super) async fn guard_answers(request: Request, next: Next) -> Response {
             StatusCode::INTERNAL_SERVER_ERROR => StatusCode::BAD_GATEWAY,
             status => status,
         };
-        let error = ErrorBody { code: status.as_u16(), message: message.to_owned(), error_code: None };
+        let error = ErrorBody {
+            code: status.as_u16(),
+            message: message.to_owned(),
+            error_code: None,
+            request_id: RequestId::current(),
+        };
         answer = body::json(status, &error);
     }
     answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -240,7 +240,7 @@ impl Store {
     /// far. A delivery that waits already is made now.
     ///
     /// # Errors
-    /// When the webhook has no such delivery, or too many that wait.
+    /// If the webhook has no such delivery, or too many that wait.
     pub(crate) async fn redeliver(&self, webhook: Uuid, delivery: Uuid) -> Result<Vec<Attempt>> {
         let row = sqlx::query(
             "SELECT event_id FROM webhook_attempts WHERE webhook_id = $1 AND (id = $2 OR event_id = $2) LIMIT 1",

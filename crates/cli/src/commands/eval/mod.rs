@@ -18,6 +18,7 @@ use sandcove_eval::sandboxes::{Fallback, Server};
 use sandcove_eval::scaffold;
 use serde_json::json;
 
+use super::candidates;
 use super::count;
 use super::reach::{Place, Reach, Target};
 use super::serve::not_running;
@@ -25,6 +26,7 @@ use super::share::share;
 use super::stored::{self, Kind};
 use super::validate::{ValidateArgs, validate};
 use crate::output::{note, out};
+use crate::report::described;
 use args::RunArgs;
 use run::{Again, Task};
 
@@ -45,6 +47,7 @@ enum EvalCommand {
     /// run the rows of a stored run that ended with an error again
     Retry {
         /// id of the run
+        #[arg(add = candidates::runs())]
         id: String,
         #[command(flatten)]
         run: Box<RunArgs>,
@@ -63,6 +66,7 @@ enum EvalCommand {
     /// print a stored run, prompt or dataset as JSON
     Show {
         /// id of a run, prompt or dataset [default: the newest run]
+        #[arg(add = candidates::runs())]
         id: Option<String>,
         /// print JSON, as without this option
         #[arg(long)]
@@ -72,6 +76,7 @@ enum EvalCommand {
     Delete {
         /// ids of runs; `latest` stands for the newest
         #[arg(required = true)]
+        #[arg(add = candidates::runs())]
         ids: Vec<String>,
     },
     /// write a stored run to a result file, or to standard output as JSON
@@ -79,6 +84,7 @@ enum EvalCommand {
         /// id of the run; `latest` stands for the newest
         // `export eval ID` is what others call it.
         #[arg(required = true, num_args = 1..=2)]
+        #[arg(add = candidates::runs())]
         id: Vec<String>,
         /// result file; the extension decides the format: .json, .jsonl, .csv, .yaml, .xml, .junit.xml or .html
         #[arg(short, long, value_name = "FILE")]
@@ -101,6 +107,7 @@ enum EvalCommand {
     /// show a stored run on the dashboard of your server, to your team, and print the address of its page
     Share {
         /// id of the run [default: the newest run]
+        #[arg(add = candidates::runs())]
         id: Option<String>,
         /// print JSON
         #[arg(long)]
@@ -158,7 +165,8 @@ pub async fn eval(args: EvalArgs, place: &Place) -> Result<ExitCode> {
     let team = match run.share.then(|| args.reach.client(place)).transpose() {
         Ok(team) => team,
         Err(error) => {
-            note!("not shared: {error:#}\nhint: give others a file, as in -o report.html");
+            note!("not shared: {}", described(&error));
+            note!("hint: give others a file, as in -o report.html");
             None
         }
     };

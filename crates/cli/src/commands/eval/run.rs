@@ -24,6 +24,7 @@ use super::watch::Sources;
 use crate::commands::count;
 use crate::commands::share::share;
 use crate::output::{note, out};
+use crate::report::described;
 
 /// Usage, configuration or files are wrong.
 const TROUBLE: u8 = 1;
@@ -175,7 +176,8 @@ async fn once(
         Some(client) => match share(client, Some(&evaluation.id)).await {
             Ok((_, page)) => note!("Shared: {page}"),
             Err(error) => {
-                note!("not shared: {error:#}\nhint: try again with `sandcove eval share {}`", evaluation.id);
+                note!("not shared: {}", described(&error));
+                note!("hint: try again with `sandcove eval share {}`", evaluation.id);
             }
         },
         None if write && shown.for_people() => note!("See the answers in a browser: sandcove view"),

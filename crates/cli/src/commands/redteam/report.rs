@@ -15,6 +15,7 @@ use sandcove_redteam::category::Severity;
 use sandcove_redteam::report::{About, Finding, Outcome, Report, Skip, csv, sarif, text};
 use serde_json::Value;
 
+use crate::commands::candidates;
 use crate::output::{note, plain, write};
 
 /// A breach at or above the severity asked for.
@@ -39,6 +40,7 @@ pub(super) enum Format {
 #[derive(Debug, Args)]
 pub(super) struct ReportArgs {
     /// id of the run [default: the newest red team]
+    #[arg(add = candidates::runs())]
     id: Option<String>,
     /// format of the report
     #[arg(long, value_enum, default_value = "text")]

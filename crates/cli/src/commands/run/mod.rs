@@ -17,6 +17,7 @@ use sandcove_wire::interpreter::ExecutionRequest;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::candidates;
 use super::copy::{name_of, upload};
 use super::exec::{feed, is_gone};
 use super::lifecycle::mount;
@@ -62,6 +63,7 @@ pub struct RunArgs {
     language: Option<String>,
     /// template of the sandbox
     #[arg(short, long, default_value = "code-interpreter-v1")]
+    #[arg(add = candidates::templates())]
     template: String,
     /// image for the sandbox, for bash, or for python if the image has Python 3.9 or newer
     #[arg(short, long, value_name = "IMAGE", conflicts_with = "template")]
@@ -74,6 +76,7 @@ pub struct RunArgs {
     mounts: Vec<VolumeMount>,
     /// run in this sandbox instead of a new one, and leave it running
     #[arg(short, long, value_name = "ID", conflicts_with_all = ["template", "image", "mounts", "envs", "keep"])]
+    #[arg(add = candidates::running())]
     sandbox: Option<SandboxId>,
     /// leave the new sandbox running until --timeout, and print its id on standard error
     #[arg(short, long)]
@@ -306,9 +309,10 @@ impl Run<'_> {
         if is_closed_port(&error) {
             return anyhow::anyhow!(
                 "{} has no code interpreter; use `--template code-interpreter-v1`, or run programs in a sandbox with `sandcove sandbox exec`",
-                match &self.args.sandbox {
-                    Some(id) => format!("sandbox {id}"),
-                    None => format!("template `{}`", self.args.template),
+                match (&self.args.sandbox, &self.args.image) {
+                    (Some(id), _) => format!("sandbox {id}"),
+                    (None, Some(image)) => format!("the template of image `{image}`"),
+                    (None, None) => format!("template `{}`", self.args.template),
                 }
             );
         }

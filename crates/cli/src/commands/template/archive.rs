@@ -21,6 +21,7 @@ use super::build::size_of;
 use super::printer::{Failure, Printer};
 use super::project::checked_name;
 use super::{continues, interruptible};
+use crate::commands::candidates;
 use crate::commands::count;
 use crate::output::{self, note, out};
 use crate::signals::BROKEN_PIPE;
@@ -30,6 +31,7 @@ use crate::table::table;
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     /// name or id of the template, with a tag if wanted
+    #[arg(add = candidates::templates())]
     template: String,
     /// file to write: an archive of an OCI layout; `-` stands for standard output
     file: PathBuf,

@@ -10,6 +10,7 @@ use sandcove_wire::api::template::{BuildStatus, Template};
 use serde_json::json;
 
 use super::printer::Printer;
+use crate::commands::candidates;
 use crate::commands::count;
 use crate::commands::done::Done;
 use crate::output::{self, note, out};
@@ -20,6 +21,7 @@ use crate::table::table;
 #[derive(Debug, Args)]
 pub struct LogsArgs {
     /// name or id of the template
+    #[arg(add = candidates::templates())]
     template: String,
     /// id of the build [default: the newest one]
     #[arg(short, long)]
@@ -37,6 +39,7 @@ pub struct LogsArgs {
 pub struct DeleteArgs {
     /// names or ids of templates
     #[arg(required = true, value_name = "TEMPLATE")]
+    #[arg(add = candidates::templates())]
     templates: Vec<String>,
     /// do not ask for confirmation
     #[arg(short, long)]
@@ -51,6 +54,7 @@ pub struct DeleteArgs {
 pub struct PublishArgs {
     /// names or ids of templates
     #[arg(required = true, value_name = "TEMPLATE")]
+    #[arg(add = candidates::templates())]
     templates: Vec<String>,
     /// accepted for the E2B CLI; nothing is asked
     #[arg(short, long, hide = true)]
@@ -64,6 +68,7 @@ pub struct PublishArgs {
 #[derive(Debug, Args)]
 pub struct TagArgs {
     /// the build that gets the tags: NAME, NAME:TAG or NAME:BUILD
+    #[arg(add = candidates::templates())]
     target: String,
     /// tags to assign or remove [default: list the tags of the template]
     tags: Vec<String>,

@@ -21,6 +21,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use sandcove_wire::api::build::RequestedBuild;
 
+use super::candidates;
 use super::format::Format;
 use super::reach::{Place, Reach};
 use crate::output::note;
@@ -65,6 +66,7 @@ pub enum TemplateCommand {
     /// show a template with its builds and tags, as JSON
     Inspect {
         /// name or id of the template
+        #[arg(add = candidates::templates())]
         template: String,
         /// print JSON, as without this option
         #[arg(long)]
