@@ -1,4 +1,5 @@
-//! Sandboxes for the rows of a run: a new one for each piece of code, at most as many at a time as rows.
+//! Sandboxes for the rows of a run: a new one for each piece of code, at most as many at a time as rows. They are ended beside the rows that
+//! follow, at most as many at a time again.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,6 +7,7 @@ use sandcove_client::{Client, NewSandbox, Sandbox};
 use sandcove_wire::secret::Secret;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::task::TaskTracker;
 
 use crate::reading::Env;
 
@@ -56,6 +58,14 @@ pub struct Sandboxes {
     server: Fallback,
     client: OnceLock<Client>,
     slots: Arc<Semaphore>,
+    endings: Endings,
+}
+
+/// The ends of sandboxes, which rows do not wait for unless there are too many.
+#[derive(Debug, Clone)]
+struct Endings {
+    tasks: TaskTracker,
+    slots: Arc<Semaphore>,
 }
 
 /// The sandbox that a piece of code needs.
@@ -70,14 +80,18 @@ pub(crate) struct Environment {
 pub(crate) struct Taken {
     pub(crate) sandbox: Sandbox,
     client: Client,
-    _slot: Option<OwnedSemaphorePermit>,
+    endings: Endings,
+    /// The place of the row, taken until the sandbox is given back.
+    slot: Option<OwnedSemaphorePermit>,
 }
 
 impl Sandboxes {
     /// A pool of at most `concurrency` sandboxes, of the server that `env` or the process's variables name.
     pub fn new(env: Env, concurrency: usize) -> Self {
         let server = Err("E2B_API_URL and E2B_API_KEY are not set".to_owned());
-        Self { env, server, client: OnceLock::new(), slots: Arc::new(Semaphore::new(concurrency.max(1))) }
+        let slots = || Arc::new(Semaphore::new(concurrency.max(1)));
+        let endings = Endings { tasks: TaskTracker::new(), slots: slots() };
+        Self { env, server, client: OnceLock::new(), slots: slots(), endings }
     }
 
     /// Sets the server to use where variables name none.
@@ -104,7 +118,7 @@ impl Sandboxes {
     pub(crate) async fn take(&self, environment: &Environment) -> Result<Taken, SandboxError> {
         let slot = Arc::clone(&self.slots).acquire_owned().await;
         let slot = slot.map_err(|error| SandboxError::Client(error.to_string()))?;
-        Ok(Taken { _slot: Some(slot), ..self.take_beside(environment).await? })
+        Ok(Taken { slot: Some(slot), ..self.take_beside(environment).await? })
     }
 
     /// Creates a sandbox for a row that has one already: it does not wait, so that rows never wait for each other.
@@ -120,7 +134,13 @@ impl Sandboxes {
             Some(401) => SandboxError::KeyRefused(client.url().to_string()),
             _ => SandboxError::Refused(chain(&error)),
         })?;
-        Ok(Taken { sandbox, client, _slot: None })
+        Ok(Taken { sandbox, client, endings: self.endings.clone(), slot: None })
+    }
+
+    /// Waits for the ends of all sandboxes that rows have given back.
+    pub(crate) async fn ended(&self) {
+        self.endings.tasks.close();
+        self.endings.tasks.wait().await;
     }
 
     fn client(&self) -> Result<Client, SandboxError> {
@@ -155,9 +175,16 @@ impl Sandboxes {
 }
 
 impl Taken {
-    /// Ends the sandbox, whatever runs in it. One that cannot be ended now reaches its timeout.
-    pub(crate) async fn end(self) {
-        let _ = self.finish().await;
+    /// Has the sandbox ended, whatever runs in it; [`Sandboxes::ended`] waits for that. One that cannot be ended now reaches its timeout.
+    pub(crate) async fn end(mut self) {
+        drop(self.slot.take());
+        let Endings { tasks, slots } = self.endings.clone();
+        // The semaphore is never closed.
+        let slot = slots.acquire_owned().await;
+        tasks.spawn(async move {
+            let _ = self.finish().await;
+            drop(slot);
+        });
     }
 
     /// Ends the sandbox.

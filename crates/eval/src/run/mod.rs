@@ -240,6 +240,7 @@ async fn run_suite(mut suite: Suite, mut options: RunOptions, control: Control) 
     observer.begun(plans.len(), run.options.concurrency, &run.id);
     let recording = Recording::of(recorded);
     let end = work::work(&run, plans, &recording, &mut tallies, control).await;
+    run.sandboxes.ended().await;
     let mut rows = recording.end().await.inspect_err(|_| observer.ended())?;
     let changed = match end {
         End::Finished => compare_rows(&run, compared, &mut rows, &mut tallies).await?,

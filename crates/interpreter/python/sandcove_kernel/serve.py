@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 
+from . import pages
 from .channel import Channel
 from .environment import replace_environment
 from .interrupts import INTERRUPTS
@@ -21,7 +22,9 @@ async def serve_requests(shell: ZMQInteractiveShell, channel: Channel) -> None:
             if shell.leaving:
                 return
         elif kind == "warmup":
-            run_sample_cells(shell)
+            # What the cells would need, without their time: the warm process has run them.
+            if not pages.fetch():
+                run_sample_cells(shell)
         elif kind == "reseed":
             reseed()
         elif kind == "environ":

@@ -21,7 +21,8 @@ import socket
 import sys
 import traceback
 
-from . import immortal, zygote
+from . import immortal, pages, zygote
+from .sample_cells import run_sample_cells
 
 CLONE_NEWNS = 0x0002_0000
 CLONE_NEWCGROUP = 0x0200_0000
@@ -57,6 +58,7 @@ def serve(control: socket.socket, shell) -> None:
     gc.unfreeze()
     immortal.make_immortal()
     gc.freeze()
+    pages.learn(lambda: run_sample_cells(shell))
     own = os.open("/proc/self/ns/pid", os.O_RDONLY)
     control.send(b"w")
     while True:

@@ -113,12 +113,14 @@ impl Host {
     /// `keep` names. The slot is free again only when everything is cleaned up.
     pub(super) async fn release(self: &Arc<Self>, ids: &[&SandboxId], slot: u32, keep: Keep) -> Result<()> {
         let ids: Vec<SandboxId> = ids.iter().map(|id| (*id).clone()).collect();
+        // The kernel deletes a network pair with its namespace, and those of many sandboxes in one go; one of them at a time takes tens of
+        // milliseconds, for which others wait. Rules must be there as long as their pair is.
         let link = async {
-            self.links.delete(&self.addresses.link(slot)).await?;
-            match self.firewall.has_rules(slot) {
-                true => self.firewall.set(slot, &NetworkPolicy::default()).await,
-                false => Ok(()),
+            if self.firewall.has_rules(slot) {
+                self.links.delete(&self.addresses.link(slot)).await?;
+                self.firewall.set(slot, &NetworkPolicy::default()).await?;
             }
+            Ok(())
         };
         let files = {
             let (host, ids) = (self.clone(), ids.clone());
@@ -133,7 +135,7 @@ impl Host {
                 }
             })
         };
-        let (link, files) = tokio::join!(link, files);
+        let (link, files): (Result<()>, _) = tokio::join!(link, files);
         link?;
         files?;
         // Last: a sweep looks for leftovers of every sandbox that has this directory.

@@ -13,20 +13,19 @@ use crate::{Error, Result};
 /// Group of links that the firewall lets nothing out of. A group of the host's own with this number is not affected: only links of sandboxes are.
 pub(super) const CLOSED_GROUP: u32 = 0x5c05;
 
-/// A netlink connection.
+/// Netlink connections, whose messages the kernel answers one after the other.
 #[derive(Clone)]
 pub(crate) struct Links {
     handle: Handle,
+    /// The connection for what takes long: the kernel waits for every processor to drop an interface.
+    deletions: Handle,
     mtu: u32,
 }
 
 impl Links {
-    /// Opens the connection; needs a running tokio runtime.
+    /// Opens the connections; needs a running tokio runtime.
     pub(crate) fn open() -> Result<Self> {
-        let (connection, handle, _) = rtnetlink::new_connection()
-            .map_err(|source| Error::Kernel { action: "open a netlink socket".into(), source })?;
-        tokio::spawn(connection);
-        Ok(Self { handle, mtu: upstream_mtu().unwrap_or(1500) })
+        Ok(Self { handle: connect()?, deletions: connect()?, mtu: upstream_mtu().unwrap_or(1500) })
     }
 
     /// Creates the pair `name` on the host and `eth0` in the network namespace of `pid`, and gives the host's end its
@@ -39,7 +38,13 @@ impl Links {
             .mtu(self.mtu)
             .up()
             .build();
-        self.handle.link().add(pair).execute().await.map_err(failed)?;
+        let mut added = self.handle.link().add(pair.clone()).execute().await;
+        if matches!(&added, Err(error) if errno(error) == Some(libc::EEXIST)) {
+            // The pair of the slot's last sandbox, whose namespace the kernel has not deleted yet.
+            self.delete(name).await?;
+            added = self.handle.link().add(pair).execute().await;
+        }
+        added.map_err(failed)?;
         // Sandboxes have IPv4 only, so this end has no use for the other. A kernel without it has no such file.
         let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
         let index = self.index(name).await?.ok_or_else(|| Error::Kernel {
@@ -62,7 +67,7 @@ impl Links {
     /// Deletes the pair; a missing one is no error.
     pub(crate) async fn delete(&self, name: &str) -> Result<()> {
         let Some(index) = self.index(name).await? else { return Ok(()) };
-        match self.handle.link().del(index).execute().await {
+        match self.deletions.link().del(index).execute().await {
             Err(error) if errno(&error) != Some(libc::ENODEV) => {
                 Err(netlink(format!("delete network pair {name}"), error))
             }
@@ -93,6 +98,13 @@ impl Links {
             Err(error) => Err(netlink(format!("find interface {name}"), error)),
         }
     }
+}
+
+fn connect() -> Result<Handle> {
+    let (connection, handle, _) = rtnetlink::new_connection()
+        .map_err(|source| Error::Kernel { action: "open a netlink socket".into(), source })?;
+    tokio::spawn(connection);
+    Ok(handle)
 }
 
 fn errno(error: &rtnetlink::Error) -> Option<i32> {
