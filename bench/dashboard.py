@@ -147,13 +147,13 @@ def pictures(chromium, url: str, directory: Path) -> None:
 class Shooter:
     """Draws what a page shows."""
 
-    def __init__(self, page, directory: Path, scheme: str) -> None:
-        self.page, self.directory, self.scheme = page, directory, scheme
+    def __init__(self, page, directory: Path, scheme: str, subject: str = "dashboard") -> None:
+        self.page, self.directory, self.scheme, self.subject = page, directory, scheme, subject
 
     def __call__(self, name: str) -> None:
         picture = Image.open(io.BytesIO(self.page.screenshot()))
         # A palette is enough for what a page shows, and takes a third of the space.
-        picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(self.directory / f"dashboard-{name}-{self.scheme}.png", optimize=True)
+        picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(self.directory / f"{self.subject}-{name}-{self.scheme}.png", optimize=True)
 
 
 if __name__ == "__main__":

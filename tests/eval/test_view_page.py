@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sqlite3
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from playwright.sync_api import expect, sync_playwright
@@ -25,6 +26,7 @@ expect.set_options(timeout=PATIENCE)
 HARM = "<script>window.harmed=1</script><img src=x onerror='window.harmed=2'></script>\"'`${harm}"
 SUITE = f"""
 description: First run
+tags: {{team: core}}
 prompts: ['Say {{{{answer}}}}', 'Tell {{{{answer}}}}']
 providers: [echo, 'python:provider.py']
 tests:
@@ -213,6 +215,53 @@ def test_a_second_run_appears_and_is_compared(page, home):
     page.keyboard.press("Escape")
     page.locator(".beside-chip").click()
     expect(page.locator(".head.output")).to_have_count(4)
+
+
+def test_what_fails_since_another_run_is_in_sight(page, home):
+    first = unquote(page.url.rsplit("/", 1)[1])
+    evaluate(home, SUITE.replace("First run", "Second run").replace("['Say ", "['Speak "))
+    page.keyboard.press("Control+k")
+    page.keyboard.type("second RUN")
+    page.keyboard.press("Enter")
+    expect(page.locator("#name")).to_have_text("Second run")
+    expect(page.get_by_text("Newly failing", exact=True)).to_have_count(0)
+    page.get_by_role("button", name="Compare").click()
+    page.locator(".run").click()
+    expect(page.locator(".head.output")).to_have_count(8)
+    # With the changed prompt, both providers pass one test of five less.
+    expect(page.locator(".head.output .delta")).to_have_text([f"{points} points vs {first}" for points in ("−20", "±0", "−20", "±0")])
+    expect(page.locator(".cell .chip", has_text="newly failing")).to_have_count(2)
+    page.get_by_text("Newly failing", exact=True).click()
+    expect(lines(page)).to_have_count(1)
+    expect(lines(page).first.locator(".cell.output").first).to_contain_text("newly failing")
+    assert "filterMode=newly-failing" in page.url
+    page.locator(".beside-chip").click()
+    expect(lines(page)).to_have_count(5)
+    assert "filterMode" not in page.url
+    # Both runs are on the chart, and its dots lead to them.
+    chart = page.locator(".over-time")
+    expect(chart).to_contain_text("Passed, last 2 runs of these tests")
+    expect(chart.locator(".trend")).to_have_count(4)
+    chart.locator(".dot:not(.own)").first.dispatch_event("click")
+    expect(page.locator("#name")).to_have_text("First run")
+
+
+def test_code_is_shown_as_code_and_a_run_with_its_author_and_tags(page):
+    cell = lines(page).nth(2).locator(".cell.output").first
+    expect(cell.locator("code")).to_have_text("def f(x):\n    return x  # same\n")
+    expect(cell.locator("code .c-keyword").first).to_have_text("def")
+    expect(cell).not_to_contain_text("```")
+    assert "monospace" in cell.locator("code").evaluate("code => getComputedStyle(code).fontFamily")
+    expect(page.locator("#about")).to_contain_text("team: core")
+    run = page.url.rsplit("/", 1)[1]
+    told = page.evaluate("""id => fetch(`/api/eval/${id}/author`, {method: "PATCH", headers: {"Content-Type": "application/json"},
+        body: JSON.stringify({author: "<b>ada</b>"})}).then(answer => answer.status)""", run)
+    assert told == 200
+    page.reload()
+    expect(page.locator("#about")).to_contain_text("<b>ada</b>")
+    # Charts are as wide as the page lets them.
+    widths = page.locator("#charts").evaluate("charts => [charts.clientWidth, [...charts.children].reduce((sum, one) => sum + one.getBoundingClientRect().width, 0)]")
+    assert widths[1] > 0.9 * widths[0], widths
 
 
 def test_the_page_follows_what_is_stored(page, home):

@@ -186,6 +186,12 @@ def test_links_of_the_official_command_line_open_the_right_page(visit, box, serv
         ("/dashboard/my-team/sandboxes/list", "Sandboxes"),
         ("/dashboard/my-team/sandboxes/monitoring", "Monitoring"),
         ("/dashboard?tab=usage", "Monitoring"),
+        ("/dashboard?tab=budget", "Monitoring"),
+        ("/dashboard?tab=nothing-like-it", "Sandboxes"),
+        ("/dashboard?tab=toString", "Sandboxes"),
+        ("/dashboard/my-team/billing/plan", "Monitoring"),
+        ("/dashboard/my-team/agents", "New sandbox"),
+        ("/dashboard/my-team/templates/base/tags/default", "base"),
         ("/dashboard/my-team/templates/list", "Templates"),
         ("/dashboard/my-team/webhooks", "Webhooks"),
         ("/dashboard/terminal", "New sandbox"),
@@ -193,6 +199,10 @@ def test_links_of_the_official_command_line_open_the_right_page(visit, box, serv
     ]:
         page.goto(server.url + link)
         expect(page.get_by_role("heading", name=heading, exact=True)).to_be_visible()
+    # These are for an account of the operator, and a key is told so.
+    for link in ("?tab=account", "?tab=byoc", "/my-team/members"):
+        page.goto(f"{server.url}/dashboard{link}")
+        expect(page.get_by_role("heading", name="Page not found")).to_be_visible()
     page.goto(f"{server.url}/dashboard/my-team/sandboxes/{box.sandbox_id}/filesystem")
     expect(page.get_by_label("Directory")).to_be_visible()
     # A link may fill in a command; a user has to start it.

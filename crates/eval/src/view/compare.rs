@@ -10,13 +10,24 @@ use super::ViewError;
 use super::scan::{self, Seen};
 use crate::model::Object;
 
-/// The tests of another run by what they are about, and digests of their answers: all that is remembered of it.
+/// An answer of another run, as far as it is remembered.
+#[derive(Debug, Clone, Copy)]
+pub struct Answer {
+    /// The column.
+    pub column: usize,
+    /// A digest of its text.
+    pub digest: u64,
+    /// Whether it passed.
+    pub passed: bool,
+}
+
+/// The tests of another run by what they are about, and its answers.
 #[derive(Debug)]
 pub struct Partners {
     /// The other run.
     pub id: String,
     by_vars: HashMap<u64, Vec<i64>>,
-    outputs: HashMap<i64, Vec<u64>>,
+    answers: HashMap<i64, Vec<Answer>>,
 }
 
 /// Returns a digest, which is equal for equal texts.
@@ -40,13 +51,14 @@ pub fn about(vars: &Object) -> u64 {
 impl Partners {
     /// Reads the other run.
     pub async fn read(connection: &mut SqliteConnection, id: &str) -> Result<Self, ViewError> {
-        let mut partners = Self { id: id.to_owned(), by_vars: HashMap::new(), outputs: HashMap::new() };
+        let mut partners = Self { id: id.to_owned(), by_vars: HashMap::new(), answers: HashMap::new() };
         scan::each(connection, id, |test, row| {
             let tests = partners.by_vars.entry(about(&row.vars)).or_default();
             if tests.last() != Some(&test) {
                 tests.push(test);
             }
-            partners.outputs.entry(test).or_default().push(digest(&row.text()));
+            let answer = Answer { column: row.prompt_idx, digest: digest(&row.text()), passed: row.success };
+            partners.answers.entry(test).or_default().push(answer);
         })
         .await?;
         Ok(partners)
@@ -58,9 +70,14 @@ impl Partners {
         if tests.contains(&test) { Some(test) } else { tests.first().copied() }
     }
 
-    /// Digests of the answers to the same test.
-    pub fn outputs(&self, test: i64, row: &Seen) -> &[u64] {
+    /// The answers to the same test.
+    pub fn answers(&self, test: i64, row: &Seen) -> &[Answer] {
         let partner = self.of(test, about(&row.vars));
-        partner.and_then(|partner| self.outputs.get(&partner)).map(Vec::as_slice).unwrap_or_default()
+        partner.and_then(|partner| self.answers.get(&partner)).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Whether the same column passed the same test.
+    pub fn passed(&self, test: i64, row: &Seen) -> bool {
+        self.answers(test, row).iter().any(|answer| answer.column == row.prompt_idx && answer.passed)
     }
 }

@@ -25,6 +25,8 @@ pub enum Mode {
     Errors,
     /// The columns do not answer the same.
     Different,
+    /// Rows that did not pass, and do in a run that is shown beside.
+    NewlyFailing,
     /// Somebody marked them.
     Highlights,
     /// Somebody judged them.
@@ -41,11 +43,12 @@ impl FromStr for Mode {
             "passes" => Self::Passes,
             "errors" => Self::Errors,
             "different" => Self::Different,
+            "newly-failing" => Self::NewlyFailing,
             "highlights" => Self::Highlights,
             "user-rated" => Self::UserRated,
             _ => {
                 return Err(ViewError::Invalid(format!(
-                    "unknown filterMode `{text}`; use all, failures, passes, errors, different, highlights or user-rated"
+                    "unknown filterMode `{text}`; use all, failures, passes, errors, different, newly-failing, highlights or user-rated"
                 )));
             }
         })
@@ -218,6 +221,7 @@ impl Query {
     pub fn holds(&self, row: &Seen) -> bool {
         let of_mode = match self.mode {
             Mode::All | Mode::Different => true,
+            Mode::NewlyFailing => !row.success,
             Mode::Passes => row.success,
             Mode::Failures => !row.success && row.failure_reason != Failure::Error,
             Mode::Errors => !row.success && row.failure_reason == Failure::Error,

@@ -82,7 +82,7 @@ impl Library {
             "filteredCount": filtered,
             "filteredMetrics": sums,
             "config": config,
-            "author": null,
+            "author": document.whole.pointer("/metadata/author"),
             "version": 4,
             "id": id,
             "createdAt": document.created_at,

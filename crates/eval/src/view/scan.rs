@@ -8,7 +8,7 @@ use serde_json::Value;
 use sqlx::{Row as _, SqliteConnection};
 
 use super::ViewError;
-use super::compare::Partners;
+use super::compare::{Answer, Partners};
 use super::filter::{Mode, Query};
 use crate::grading::aggregate::{add, add_tokens};
 use crate::model::{Failure, Metrics, Object, TokenUsage};
@@ -180,8 +180,14 @@ pub async fn find(
     let mut group: Vec<Seen> = Vec::new();
     let mut at = 0;
     let mut end = |test: i64, group: &mut Vec<Seen>| {
-        let differs = || differ(group, partners.iter().map(|other| other.outputs(test, &group[0])));
-        if group.iter().any(|row| question.holds(row)) && (question.mode != Mode::Different || differs()) {
+        let compared = |row: &Seen| match question.mode {
+            Mode::NewlyFailing => partners.iter().any(|other| other.passed(test, row)),
+            _ => true,
+        };
+        let differs = || differ(group, partners.iter().map(|other| other.answers(test, &group[0])));
+        if group.iter().any(|row| question.holds(row) && compared(row))
+            && (question.mode != Mode::Different || differs())
+        {
             found.tests.push(test);
             for row in group.iter() {
                 if let Some(sums) = found.sums.get_mut(row.prompt_idx) {
@@ -205,8 +211,8 @@ pub async fn find(
     Ok(found)
 }
 
-fn differ<'a>(rows: &[Seen], others: impl Iterator<Item = &'a [u64]>) -> bool {
+fn differ<'a>(rows: &[Seen], others: impl Iterator<Item = &'a [Answer]>) -> bool {
     let own = rows.iter().map(|row| super::compare::digest(&row.text()));
-    let mut all = own.chain(others.flatten().copied());
+    let mut all = own.chain(others.flatten().map(|answer| answer.digest));
     all.next().is_some_and(|first| all.any(|other| other != first))
 }

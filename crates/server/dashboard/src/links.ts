@@ -1,23 +1,32 @@
 // Links that lead to the hosted service's dashboard, such as those that the official command line prints. Each leads to our page.
 
+/** Pages by the name that they have there, as a tab or below a team. What costs money there is use here. */
 const TABS: Record<string, string> = {
   sandboxes: "/sandboxes",
   templates: "/templates",
   usage: "/monitoring",
+  billing: "/monitoring",
+  budget: "/monitoring",
   keys: "/keys",
+  general: "/keys",
+  settings: "/keys",
+  account: "/keys",
+  personal: "/keys",
+  connections: "/keys",
   team: "/teams",
   members: "/teams",
   limits: "/teams",
-  general: "/keys",
-  settings: "/keys",
+  byoc: "/node",
   terminal: "/new",
+  agents: "/new",
 };
 
 /** The path below `/dashboard` that an address of the hosted service stands for; nothing if it is one of ours. */
 export function translated(path: string, search: URLSearchParams): string | undefined {
   if (path === "/sbx/new") return `/new?${search.toString()}`;
   const rest = path.replace(/^\/dashboard\/?/, "").replace(/\/$/, "");
-  if (rest === "") return TABS[search.get("tab") ?? "sandboxes"] ?? "/sandboxes";
+  const named = search.get("tab") ?? "sandboxes";
+  if (rest === "") return Object.hasOwn(TABS, named) ? TABS[named] : "/sandboxes";
   if (rest === "terminal") return `/new?${search.toString()}`;
   const inspected = /^inspect\/sandbox\/([^/]+)$/.exec(rest);
   if (inspected) return `/sandboxes/${inspected[1]}`;
@@ -31,9 +40,9 @@ export function translated(path: string, search: URLSearchParams): string | unde
     if (kind === "sandboxes" && id && tab === "filesystem") return `/sandboxes/${id}/files`;
     if (kind === "sandboxes" && id && tab === "monitoring") return `/sandboxes/${id}`;
     if (kind === "templates" && id && (tab === "overview" || tab === "tags")) return `/templates/${id}`;
-    if (tail !== parts && ["sandboxes", "templates", "keys", "webhooks", "terminal", "volumes", "events"].includes(kind ?? "")) {
-      return kind === "terminal" ? "/new" : `/${tail.join("/")}`;
-    }
+    if (tail === parts || kind === undefined) continue;
+    if (["sandboxes", "templates", "webhooks", "volumes", "events"].includes(kind)) return `/${tail.join("/")}`;
+    if (Object.hasOwn(TABS, kind)) return TABS[kind];
   }
   return undefined;
 }

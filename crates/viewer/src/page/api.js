@@ -31,6 +31,7 @@ export const api = {
   row: (id, key) => ask("GET", `${run(id)}/results/${encodeURIComponent(key)}`),
   rate: (id, key, verdict) => ask("POST", `${run(id)}/results/${encodeURIComponent(key)}/rating`, verdict),
   scores: (id) => ask("GET", `${run(id)}/scores`).then((answer) => answer.scores),
+  history: () => ask("GET", "/api/history").then((answer) => answer.data),
   metadataKeys: (id) => ask("GET", `${run(id)}/metadata-keys`).then((answer) => answer.keys),
   metadataValues: (id, key) => ask("GET", `${run(id)}/metadata-values?key=${encodeURIComponent(key)}`).then((answer) => answer.values),
   rename: (id, description) => ask("PATCH", run(id), { config: { description } }),

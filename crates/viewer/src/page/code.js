@@ -83,6 +83,21 @@ export function plain(text, attributes = {}) {
 // Models also begin one in the middle of a line.
 const FENCE = /([`~]{3,})[ \t]*([\w+#.-]*)[^\n`]*\n([\s\S]*?)(?:^\1[ \t]*$|(?![\s\S]))/gm;
 
+/** The beginning of an answer for a cell of a table: text, and code without its fences. */
+export function brief(text) {
+  const parts = [];
+  let end = 0;
+  for (const match of text.matchAll(FENCE)) {
+    const before = text.slice(end, match.index);
+    if (before.trim()) parts.push(before);
+    const family = FAMILIES[match[2].toLowerCase()];
+    parts.push(h("code", {}, family ? tokens(match[3], family) : match[3]));
+    end = match.index + match[0].length;
+  }
+  parts.push(end ? text.slice(end).replace(/^\n+/, "") : text);
+  return parts;
+}
+
 /** An answer: JSON indented, code between fences with colours, the rest as it is. */
 export function answer(output) {
   if (output === null || output === undefined) return h("p", { class: "faint", text: "There is no answer." });

@@ -25,7 +25,7 @@ export function show(container, page, changed, redraw) {
   });
   search.value = state.search;
   fill(container,
-    h("div", { class: "modes", role: "radiogroup", "aria-label": "Kind of rows" }, MODES.map(([mode, name]) => h("label", { class: "mode" },
+    h("div", { class: "modes", role: "radiogroup", "aria-label": "Kind of rows" }, MODES.filter(([mode]) => mode !== "newly-failing" || state.beside.length).map(([mode, name]) => h("label", { class: "mode" },
       h("input", { type: "radio", name: "mode", value: mode, checked: state.mode === mode, onchange: () => ((state.mode = mode), changed()) }), h("span", { text: name })))),
     h("div", { class: "searching" }, search,
       h("label", { class: "check-label", title: "the text is a regular expression" },

@@ -11,7 +11,8 @@ import { prefer, read, state, tableQuery, taste, write } from "./state.js";
 import * as table from "./table.js";
 
 let page = null;
-let scores = { id: "", counts: [] };
+/** What charts need beside the page: the scores of all rows, and the columns of all runs. */
+let scores = { id: "", counts: [], history: [] };
 let turns = 0;
 /** Requests for the run that is shown. */
 let reading = null;
@@ -81,10 +82,12 @@ function draw() {
   // Sums are stored when a run ends.
   const sums = all ? [h("b", { text: `${table.number((successes * 100) / all, 1)}%` }), ` passed · ${table.number(successes)} passed · ${table.number(failures)} failed · ${table.number(errors)} errors`]
     : `not finished: ${table.number(page.totalCount)} tests so far`;
-  fill(byId("about"), sums, " · ", h("span", { title: page.id, text: when(Date.parse(page.createdAt)) }));
+  fill(byId("about"), sums, " · ", h("span", { title: page.id, text: when(Date.parse(page.createdAt)) }),
+    page.author && ` · ${page.author}`, Object.entries((page.config || {}).tags || {}).map(([name, value]) => h("span", { class: "about-tag", text: `${name}: ${value}` })));
   drawActions();
-  if (byId("controls").dataset.run !== state.id) {
-    byId("controls").dataset.run = state.id;
+  const shown = `${state.id} ${state.beside.length > 0}`;
+  if (byId("controls").dataset.run !== shown) {
+    byId("controls").dataset.run = shown;
     filters.show(byId("controls"), () => page, changed, draw);
     filters.conditions(byId("filters"), page, changed);
   }
@@ -120,15 +123,18 @@ function drawCharts() {
     container.hidden = true;
     return;
   }
-  const prompts = page.table.head.prompts;
-  charts.show(container, prompts, scores.id === state.id ? scores.counts : null, page.totalCount);
+  const show = () => charts.show(container, {
+    prompts: page.table.head.prompts, total: page.totalCount, id: state.id, open: openRun,
+    scores: scores.id === state.id ? scores.counts : null, history: scores.id === state.id ? scores.history : null,
+  });
+  show();
   if (scores.id === state.id) return;
   const id = state.id;
   // Every score is read for this, so the table does not wait for it.
-  scores = { id, counts: [] };
-  const counted = api.scores(id).then((counts) => {
-    scores = { id, counts };
-    if (state.id === id && taste.charts) charts.show(container, page.table.head.prompts, counts, page.totalCount);
+  scores = { id, counts: [], history: [] };
+  const counted = Promise.all([api.scores(id), api.history()]).then(([counts, history]) => {
+    scores = { id, counts, history };
+    if (state.id === id && taste.charts) show();
   }, () => {});
   wait(counted);
 }
@@ -178,6 +184,7 @@ async function compare() {
 
 function compareWithout(id) {
   state.beside = state.beside.filter((other) => other !== id);
+  if (!state.beside.length && state.mode === "newly-failing") state.mode = "all";
   write();
   load();
 }
@@ -205,7 +212,7 @@ async function forget() {
     } finally {
       deleting = false;
       // Changes that came meanwhile were not looked at.
-      scores = { id: "", counts: [] };
+      scores = { id: "", counts: [], history: [] };
       await (state.id ? load() : openRun(""));
     }
   }, "Deleted.");
@@ -291,6 +298,6 @@ read();
 load().then(openNamed);
 listen(() => {
   if (deleting) return;
-  scores = { id: "", counts: [] };
+  scores = { id: "", counts: [], history: [] };
   load();
 });

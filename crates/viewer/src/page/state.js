@@ -2,7 +2,7 @@
 
 export const MODES = [
   ["all", "All"], ["failures", "Failures"], ["passes", "Passes"], ["errors", "Errors"],
-  ["different", "Different"], ["highlights", "Highlighted"], ["user-rated", "Rated"],
+  ["different", "Different"], ["newly-failing", "Newly failing"], ["highlights", "Highlighted"], ["user-rated", "Rated"],
 ];
 
 export const SIZES = [25, 50, 100, 250, 1000];

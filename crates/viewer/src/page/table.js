@@ -1,5 +1,6 @@
 // The table: variables, then one column for each provider and prompt. It is a grid that arrow keys walk through.
 
+import { brief } from "./code.js";
 import { fill, h } from "./dom.js";
 import { state, taste } from "./state.js";
 
@@ -22,11 +23,17 @@ export const columnName = (prompt) => `${prompt.evalId ? "" : "·"}[${prompt.pro
 
 const isHidden = (name) => (taste.hidden[state.id] || []).includes(name);
 
+/** The percentage of a column's rows that passed; null without rows. */
+function passed(metrics) {
+  const all = metrics.testPassCount + metrics.testFailCount + metrics.testErrorCount;
+  return all ? (metrics.testPassCount * 100) / all : null;
+}
+
 /** The share of a column that passed, as text and as a bar. */
 function rate(metrics) {
   const all = metrics.testPassCount + metrics.testFailCount + metrics.testErrorCount;
-  if (!all) return null;
-  const percent = (metrics.testPassCount * 100) / all;
+  const percent = passed(metrics);
+  if (percent === null) return null;
   return h("div", { class: "rate" },
     h("span", { class: "bar", "aria-hidden": "true" }, h("span", { class: "fill", vars: { "--part": `${percent}%` } })),
     h("span", {}, h("b", { text: `${number(percent, 1)}%` }), ` passed, ${number(metrics.testPassCount)} of ${number(all)}`));
@@ -53,11 +60,37 @@ function named(metrics) {
   return h("div", { class: "metrics" }, names.slice(0, 12).map(one));
 }
 
-function columnHead(prompt, metrics) {
+/** The places of the columns of other runs that are compared with a column: those at the same place in their runs. */
+function partners(prompts, at) {
+  if (prompts[at].evalId) return [];
+  const runs = Map.groupBy(prompts.map((prompt, place) => ({ run: prompt.evalId, place })).filter(({ run }) => run), ({ run }) => run);
+  return [...runs.values()].map((columns) => columns[at]).filter(Boolean).map(({ place }) => place);
+}
+
+/** How much more or less of a column passed than in the runs beside it. */
+function deltas(prompts, at) {
+  return partners(prompts, at).map((place) => {
+    const [now, before] = [passed(prompts[at].metrics), passed(prompts[place].metrics)];
+    if (now === null || before === null) return null;
+    const points = now - before;
+    const sign = points > 0 ? "+" : points < 0 ? "−" : "±";
+    return h("div", { class: `delta ${points < 0 ? "worse" : points > 0 ? "better" : ""}`, text: `${sign}${number(Math.abs(points), 1)} points vs ${prompts[place].evalId}` });
+  });
+}
+
+/** What has changed for a cell against the runs beside it. */
+function news(prompts, outputs, at) {
+  const cell = outputs[at];
+  const others = partners(prompts, at).map((place) => outputs[place]).filter(Boolean);
+  if (others.some((other) => other.pass !== cell.pass)) return cell.pass ? "newly passing" : "newly failing";
+  return "";
+}
+
+function columnHead(prompt, metrics, compared) {
   return h("div", { class: "head output", role: "columnheader" },
     h("div", { class: "provider", text: prompt.provider }),
     h("div", { class: "label", title: prompt.raw, text: prompt.label }),
-    metrics && [rate(metrics), taste.details && average(metrics), named(metrics)]);
+    metrics && [rate(metrics), compared, taste.details && average(metrics), named(metrics)]);
 }
 
 function tags(cell) {
@@ -80,10 +113,11 @@ export function cellContent(cell) {
   const tokens = cell.tokenUsage && cell.tokenUsage.total;
   if (tokens) details.push(`${number(tokens)} tokens`);
   return [
-    h("div", { class: "verdict" }, h("span", { class: `chip ${verdict}`, text: verdict }), tags(cell),
+    h("div", { class: "verdict" }, h("span", { class: `chip ${verdict}`, text: verdict }),
+      cell.news && h("span", { class: `chip ${verdict}`, text: cell.news }), tags(cell),
       taste.details && h("span", { class: "faint", text: details.join(" · ") })),
     cell.error && cell.error !== cell.text && h("div", { class: "why", text: cell.error }),
-    h("div", { class: "text", text: cell.cut ? `${cell.text}…` : cell.text }),
+    h("div", { class: "text" }, brief(cell.text), cell.cut && "…"),
   ];
 }
 
@@ -99,13 +133,14 @@ export function show(container, page, open) {
     h("div", { class: "head", role: "columnheader", text: "#" }),
     described && h("div", { class: "head", role: "columnheader", text: "Description" }),
     vars.map(([name]) => h("div", { class: "head", role: "columnheader", text: name })),
-    outputs.map(([prompt, at]) => columnHead(prompt, (sums && sums[at]) || prompt.metrics)));
+    outputs.map(([prompt, at]) => columnHead(prompt, (sums && sums[at]) || prompt.metrics, !sums && deltas(head.prompts, at))));
   const line = (test, at) => h("div", { class: "line", role: "row", "aria-rowindex": state.page * state.size + at + 2 },
     h("div", { class: "cell index", role: "rowheader", text: test.testIdx + 1 }),
     described && h("div", { class: "cell", role: "gridcell", tabindex: -1 }, h("div", { class: "text", text: test.description || "" })),
-    vars.map(([, place]) => h("div", { class: "cell", role: "gridcell", tabindex: -1 }, h("div", { class: "text", text: test.vars[place] }))),
+    vars.map(([, place]) => h("div", { class: "cell", role: "gridcell", tabindex: -1 }, h("div", { class: "text" }, brief(test.vars[place])))),
     outputs.map(([, place]) => {
       const cell = test.outputs[place];
+      if (cell) cell.news = news(head.prompts, test.outputs, place);
       if (!cell) return h("div", { class: "cell none", role: "gridcell", tabindex: -1, "aria-label": "no row" });
       return h("div", { class: `cell output ${word(cell)}`, role: "gridcell", tabindex: -1, "data-place": `${at}.${place}`, "aria-haspopup": "dialog" }, cellContent(cell));
     }));
