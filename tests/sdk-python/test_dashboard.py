@@ -199,7 +199,7 @@ def test_links_of_the_official_command_line_open_the_right_page(visit, box, serv
     ]:
         page.goto(server.url + link)
         expect(page.get_by_role("heading", name=heading, exact=True)).to_be_visible()
-    # These are for an account of the operator, and a key is told so.
+    # These are for an account of the operator, and a key finds none.
     for link in ("?tab=account", "?tab=byoc", "/my-team/members"):
         page.goto(f"{server.url}/dashboard{link}")
         expect(page.get_by_role("heading", name="Page not found")).to_be_visible()

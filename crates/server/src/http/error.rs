@@ -8,7 +8,7 @@ use sandcove_image::files::FileError;
 use sandcove_wire::api::error::ErrorBody;
 use sandcove_wire::api::volume::ContentError;
 
-use super::{RequestId, body};
+use super::body;
 use crate::Error;
 
 impl IntoResponse for Error {
@@ -62,10 +62,7 @@ impl IntoResponse for StringCoded {
         let status = status(&self.0);
         log(&self.0, status);
         let words = status.canonical_reason().unwrap_or("error").to_lowercase().replace(' ', "_");
-        body::json(
-            status,
-            &ContentError { code: words, message: public_message(&self.0), request_id: RequestId::current() },
-        )
+        body::json(status, &ContentError { code: words, message: public_message(&self.0) })
     }
 }
 
@@ -82,7 +79,6 @@ pub(super) fn error_body(error: &Error) -> ErrorBody {
         code: status(error).as_u16(),
         message: public_message(error),
         error_code: error_code(error).map(str::to_owned),
-        request_id: RequestId::current(),
     }
 }
 

@@ -10,11 +10,6 @@ pub(crate) const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 /// Maximum length of an id that a client has chosen.
 const MAX_LENGTH: usize = 128;
 
-tokio::task_local! {
-    /// The id of the request that a task answers.
-    static CURRENT: RequestId;
-}
-
 /// The id of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RequestId(HeaderValue);
@@ -27,16 +22,6 @@ impl RequestId {
             (Some(id), None) if is_well_formed(id.as_bytes()) => Self(id.clone()),
             _ => Self::new(),
         }
-    }
-
-    /// Runs a future that answers the request, so that errors which it answers with have the id in their bodies.
-    pub(crate) fn answering<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
-        CURRENT.scope(self, future)
-    }
-
-    /// The id of the request that this task answers, if it answers one.
-    pub(super) fn current() -> Option<String> {
-        CURRENT.try_with(ToString::to_string).ok()
     }
 
     fn new() -> Self {

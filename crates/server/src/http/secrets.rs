@@ -7,7 +7,6 @@ use http::{HeaderValue, StatusCode, header};
 use sandcove_wire::api::error::ErrorBody;
 use sandcove_wire::api::secret::{NewSecret, SecretInfo, SecretUpdate};
 
-use super::RequestId;
 use super::audit;
 use super::auth::{Caller, Reader};
 use super::body::{self, Required};
@@ -89,12 +88,7 @@ pub(super) async fn guard_answers(request: Request, next: Next) -> Response {
             StatusCode::INTERNAL_SERVER_ERROR => StatusCode::BAD_GATEWAY,
             status => status,
         };
-        let error = ErrorBody {
-            code: status.as_u16(),
-            message: message.to_owned(),
-            error_code: None,
-            request_id: RequestId::current(),
-        };
+        let error = ErrorBody { code: status.as_u16(), message: message.to_owned(), error_code: None };
         answer = body::json(status, &error);
     }
     answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

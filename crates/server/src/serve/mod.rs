@@ -197,7 +197,7 @@ impl Server {
             let watched = watched.clone();
             let only_reads = *request.method() == Method::GET;
             request.extensions_mut().insert(watched.memory());
-            id.clone().answering(async move {
+            async move {
                 let mut answer = match door {
                     Door::Main if server.needs_tls(peer, is_tls) => {
                         server.require_tls(&request).map(Answer::Api)
@@ -217,7 +217,7 @@ impl Server {
                 id.stamp(&mut answer);
                 let answer = answer.map(|body| Resetting::new(body, reset, request, watched, unread));
                 Ok::<_, std::convert::Infallible>(answer)
-            })
+            }
         });
         // Both versions of the protocol. No timers of theirs: on HTTP/1, the one for heads also ends connections that wait for
         // another request; on HTTP/2, some clients answer a ping only while they read.
@@ -315,9 +315,7 @@ impl Server {
                 let server = server.clone();
                 request.extensions_mut().insert(id.clone());
                 request.extensions_mut().insert(Origin { asked_at: Instant::now(), peer, via: Some("mcp") });
-                id.clone().answering(async move {
-                    Ok::<_, std::convert::Infallible>(server.answer(Upload::of(request), true).await)
-                })
+                async move { Ok::<_, std::convert::Infallible>(server.answer(Upload::of(request), true).await) }
             });
             // It ends with its client, whose errors say why.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(end), service).await;

@@ -12,7 +12,4 @@ pub struct ErrorBody {
     /// Stable name of the error; some errors have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
-    /// Id of the request, by which the server's log has it; an addition to E2B's body, which clients leave alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request_id: Option<String>,
 }

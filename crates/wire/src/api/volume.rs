@@ -95,7 +95,4 @@ pub struct ContentError {
     pub code: String,
     /// Description of the error, for the caller.
     pub message: String,
-    /// Id of the request, as in [`ErrorBody`](super::error::ErrorBody).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request_id: Option<String>,
 }
