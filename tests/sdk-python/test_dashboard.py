@@ -191,7 +191,7 @@ def test_links_of_the_official_command_line_open_the_right_page(visit, box, serv
         ("/dashboard?tab=toString", "Sandboxes"),
         ("/dashboard/my-team/billing/plan", "Monitoring"),
         ("/dashboard/my-team/agents", "New sandbox"),
-        ("/dashboard/my-team/templates/base/tags/default", "base"),
+        ("/dashboard/my-team/templates/base/tags/default", "Tags"),
         ("/dashboard/my-team/templates/list", "Templates"),
         ("/dashboard/my-team/webhooks", "Webhooks"),
         ("/dashboard/terminal", "New sandbox"),
