@@ -21,6 +21,9 @@ const TABS: Record<string, string> = {
   agents: "/new",
 };
 
+/** First parts of our own addresses, behind which anything may be called like one of those pages. */
+const OURS = new Set(["sandboxes", "templates", "snapshots", "volumes", "webhooks", "evaluations"]);
+
 /** The path below `/dashboard` that an address of the hosted service stands for; nothing if it is one of ours. */
 export function translated(path: string, search: URLSearchParams): string | undefined {
   if (path === "/sbx/new") return `/new?${search.toString()}`;
@@ -40,7 +43,7 @@ export function translated(path: string, search: URLSearchParams): string | unde
     if (kind === "sandboxes" && id && tab === "filesystem") return `/sandboxes/${id}/files`;
     if (kind === "sandboxes" && id && tab === "monitoring") return `/sandboxes/${id}`;
     if (kind === "templates" && id && (tab === "overview" || tab === "tags")) return `/templates/${id}`;
-    if (tail === parts || kind === undefined) continue;
+    if (tail === parts || kind === undefined || OURS.has(parts[0] ?? "")) continue;
     if (["sandboxes", "templates", "webhooks", "volumes", "events"].includes(kind)) return `/${tail.join("/")}`;
     if (Object.hasOwn(TABS, kind)) return TABS[kind];
   }
