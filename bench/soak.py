@@ -29,7 +29,7 @@ from e2b import Sandbox  # noqa: E402
 
 from harness.census import descriptors, everything, memory_mib  # noqa: E402
 from harness.load import Keys, Life, all_pages, hold, quietly  # noqa: E402
-from harness.server import Server, host_resources, snapshot_files, wait_until  # noqa: E402
+from harness.server import Server, host_resources, settled_counts, snapshot_files, wait_until  # noqa: E402
 
 # How often memory is looked at.
 SAMPLE_S = 15
@@ -53,6 +53,8 @@ class Soak:
         self.lock = threading.Lock()
         self.clear()
         wait_until(self.is_ready, 300, "that the server has what it makes ahead")
+        # The kernel deletes networks of sandboxes a moment after their ends.
+        settled_counts(server.data_dir)
         self.before, self.descriptors = everything(server), descriptors(server)
 
     def is_ready(self) -> bool:
