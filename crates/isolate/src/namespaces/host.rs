@@ -110,7 +110,8 @@ impl Host {
     }
 
     /// Ends all processes in `slot` and releases the resources held in it under any of the names `ids`, except what
-    /// `keep` names. The slot is free again only when everything is cleaned up.
+    /// `keep` names. The slot is free again when all of that is cleaned up but its network pair, which is deleted when the slot is next
+    /// taken if the kernel has not done so by then.
     pub(super) async fn release(self: &Arc<Self>, ids: &[&SandboxId], slot: u32, keep: Keep) -> Result<()> {
         let ids: Vec<SandboxId> = ids.iter().map(|id| (*id).clone()).collect();
         // The kernel deletes a network pair with its namespace, and those of many sandboxes in one go; one of them at a time takes tens of

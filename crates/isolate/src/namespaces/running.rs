@@ -187,9 +187,8 @@ impl RunningSandbox {
         }
         let killed = self.end_processes().await;
         *ended = true;
-        // The caller waits for the processes only. Releasing the resources takes tens of milliseconds, because the
-        // kernel waits for every processor to drop the interface, and on an overloaded host longer than a caller should
-        // wait. After a crash or a stop meanwhile, a sweep releases them.
+        // The caller waits for the processes only. Releasing the resources takes milliseconds, tens of them with firewall
+        // rules of its own, and on an overloaded host longer than a caller should wait. After a crash or a stop meanwhile, a sweep releases them.
         let sandbox = self.clone();
         self.host().tasks.spawn(async move {
             let (host, id, slot) = (sandbox.host(), &sandbox.record().id, sandbox.record().slot);

@@ -88,6 +88,7 @@ mod tests {
         assert_eq!(slots.take().unwrap(), 0);
         assert!(slots.take().is_err());
     }
+
     #[test]
     fn a_slot_rests_until_all_others_have_been_taken() {
         let slots = Slots::new(3);
