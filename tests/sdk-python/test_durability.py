@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import requests
 from e2b import GuestUnresponsiveException, Sandbox, SandboxNotFoundException
 from e2b_code_interpreter import Sandbox as Interpreter
 
@@ -82,6 +83,16 @@ def test_fifty_at_once_leave_nothing(server):
     wait_until(lambda: host_counts(server.data_dir) == before, what="everything is given back")
     wait_until(lambda: open_descriptors(server.pid) <= descriptors + 60, what="descriptors are closed")
     assert [s for s in Sandbox.list().next_items()] == []
+
+
+def test_a_network_ends_with_its_sandbox_after_a_connection_to_a_port(server):
+    """The server enters the network of a sandbox to connect to its ports."""
+    before = settle(server)
+    with Sandbox.create(timeout=1800) as sandbox:
+        sandbox.commands.run("python3 -m http.server 8000", background=True)
+        ask = lambda: requests.get(server.url, headers={"Host": sandbox.get_host(8000)}, timeout=60).status_code  # noqa: E731
+        wait_until(lambda: ask() == 200, what="the port is served")
+    wait_until(lambda: host_counts(server.data_dir) == before, what="everything is given back")
 
 
 def test_dead_spares_are_not_missed(server):

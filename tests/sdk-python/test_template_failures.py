@@ -335,12 +335,13 @@ def test_a_teams_disk_for_templates_is_used_up_by_a_build(server):
         sizes = {"a": "20M", "b": "60M", "c": "20M"}
         write = [step("RUN", f": {mark()}; head -c {size} /dev/urandom > {name}; sync {name}") for name, size in sizes.items()]
         message, at = reason_of(theirs, *write)
-        assert at == "3" and "may take 60 MiB of disk" in message, (at, message)
+        # What the second writes counts when the file system commits: before its own snapshot is taken, or after it.
+        assert at in ("2", "3") and "may take 60 MiB of disk" in message, (at, message)
         team.limit(snapshotsMb=1000)
         ids = theirs.begin()
         theirs.go(*ids, *write)
         log = theirs.told(*ids)
-        assert log["status"] == "ready" and "CACHED [builder 2/3]" in str(log["logEntries"])
+        assert log["status"] == "ready" and f"CACHED [builder {int(at) - 1}/3]" in str(log["logEntries"])
     finally:
         theirs.clear()
         team.clear()

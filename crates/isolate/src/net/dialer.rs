@@ -19,6 +19,10 @@ struct Job {
     work: Box<dyn FnOnce(io::Result<()>) + Send>,
 }
 
+fn enter(namespace: &OwnedFd) -> io::Result<()> {
+    Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
+}
+
 /// Handle of the thread that creates sockets inside sandboxes, and starts CRIU there to store them.
 pub(crate) struct Dialer {
     jobs: mpsc::Sender<Job>,
@@ -27,11 +31,12 @@ pub(crate) struct Dialer {
 impl Dialer {
     pub(crate) fn start() -> io::Result<Self> {
         let (jobs, queue) = mpsc::channel::<Job>();
+        let own = OwnedFd::from(std::fs::File::open("/proc/self/ns/net")?);
         std::thread::Builder::new().name("dialer".into()).spawn(move || {
             for job in queue {
-                let entered =
-                    move_into_link_name_space(job.namespace.as_fd(), Some(LinkNameSpaceType::Network));
-                (job.work)(entered.map_err(io::Error::from));
+                (job.work)(enter(&job.namespace));
+                // A namespace with a thread in it outlives its sandbox, and so does the network pair. The next job enters another if this fails.
+                let _ = enter(&own);
             }
         })?;
         Ok(Self { jobs })
