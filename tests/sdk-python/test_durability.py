@@ -90,6 +90,8 @@ def test_a_network_ends_with_its_sandbox_after_a_connection_to_a_port(server):
     before = settle(server)
     with Sandbox.create(timeout=1800) as sandbox:
         sandbox.commands.run("python3 -m http.server 8000", background=True)
+        # The sandbox's successor in the pool is made, and then it is the last whose network is entered.
+        settled_counts(server.data_dir)
         ask = lambda: requests.get(server.url, headers={"Host": sandbox.get_host(8000)}, timeout=60).status_code  # noqa: E731
         wait_until(lambda: ask() == 200, what="the port is served")
     wait_until(lambda: host_counts(server.data_dir) == before, what="everything is given back")
