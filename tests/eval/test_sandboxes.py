@@ -320,6 +320,54 @@ def test_patches_are_judged_whatever_they_try(sandcove, tmp_path):
     words = ["no diff", "does not apply", "exit status", "changes files of `.git`", "took longer", "passes before the patch"]
     for reason, expected in zip(reasons[3:], words, strict=True):
         assert expected in reason, reason
+    codes = [row["gradingResult"]["componentResults"][0].get("metadata", {}).get("code", {}) for row in rows]
+    assert [code.get("verdict") for code in codes].count("time limit") == 1
+
+
+def test_a_limit_that_is_hit_is_a_verdict_of_its_own(sandcove, tmp_path):
+    fetch = "import urllib.request\ndef f(n): return urllib.request.urlopen('http://example.com').status"
+    answers = {
+        "passed": "def f(n): return n",
+        "time limit": "def f(n):\n    while True: pass",
+        "memory limit": "def f(n): return len(bytearray(10**12))",
+        "output limit": "def f(n):\n    while True: print('x' * 1000)",
+        "network limit": fetch,
+        "wrong": "def f(n): raise OSError('no network')",
+    }
+    value = {"language": "python", "function": "f", "cases": [{"args": [2], "expected": 2}], "timeout_ms": 10_000, "safety": False}
+    tests = [{"vars": {"answer": answer}, "assert": [{"type": "code-run", "value": value}]} for answer in answers.values()]
+    script = {"language": "javascript", "test_code": "await require('dns').promises.lookup('example.com')", "safety": False}
+    tests.append({"vars": {"answer": "1"}, "assert": [{"type": "code-run", "value": script}]})
+    suite = {"prompts": ["```\n{{answer}}\n```"], "providers": ["echo"], "tests": tests}
+    (tmp_path / "promptfooconfig.yaml").write_text(json.dumps(suite))
+    _, rows = evaluate(sandcove, tmp_path)
+    graded = [row["gradingResult"]["componentResults"][0] for row in rows]
+    verdicts = [part["metadata"]["code"]["verdict"] for part in graded]
+    assert verdicts == [*answers, "network limit"], [part["reason"] for part in graded]
+
+
+def test_the_memory_of_a_case_is_what_it_had_at_most(sandcove, tmp_path):
+    answers = {
+        "python": "def f(n):\n    held = bytearray(n * 1000000)\n    return len(held) // 1000000",
+        "javascript": "function f(n) { return Buffer.alloc(n * 1000000, 1).length / 1000000 }",
+    }
+    cases = [{"args": [n], "expected": n} for n in (1, 100, 1)]
+    tests = [
+        {"vars": {"code": code}, "assert": [{"type": "code-run", "value": {"language": language, "function": "f", "cases": cases, "metrics": True}}]}
+        for language, code in answers.items()
+    ]
+    suite = {"prompts": ["```\n{{code}}\n```"], "providers": ["echo"], "tests": tests}
+    (tmp_path / "promptfooconfig.yaml").write_text(json.dumps(suite))
+    status, rows = evaluate(sandcove, tmp_path)
+    assert status == 0
+    python, script = [[case["memoryMb"] for case in row["gradingResult"]["componentResults"][0]["metadata"]["code"]["cases"]] for row in rows]
+    assert python[0] < 30 and 80 < python[1] < 200 and python[2] < 30, python
+    # Node counts from its start.
+    assert script[0] < 60 and 80 < script[1] < 300, script
+    records = [json.loads(path.read_text())["memory_mb"] for path in tmp_path.glob(".promptfoo_results/*.json")]
+    assert sorted(records) == sorted([max(python), max(script)])
+    [column] = json.loads((tmp_path / "out.json").read_text())["results"]["prompts"]
+    assert column["metrics"]["code"]["p95MemoryMb"] >= column["metrics"]["code"]["p50MemoryMb"] >= 0
 
 
 def test_repeats_say_how_well_a_model_writes_code(sandcove, tmp_path):

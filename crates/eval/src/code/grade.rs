@@ -5,13 +5,14 @@ use serde_json::{Value, json};
 use super::error::{CodeError, Result};
 use super::extract::{self, Block, canonical};
 use super::policy::Finding;
+use super::prepare::{self, Prepared};
 use super::program::{self, Case};
 use super::run::{self, Execution, shown};
 use super::settings::CodeSettings;
-use super::{metrics, prepare, python, syntax, test_file};
+use super::{metrics, python, syntax, test_file};
 use crate::grading::GradingContext;
 use crate::model::{GradingResult, Object};
-use crate::sandboxes::{Sandboxes, Taken};
+use crate::sandboxes::Sandboxes;
 
 /// Expected value of a test that wants the safety check to refuse the answer, as the tutorial's suites write it.
 const UNSAFE_WANTED: &str = "SAFE_ERROR_DETECTED";
@@ -146,7 +147,8 @@ pub(super) async fn tests(context: &GradingContext<'_>) -> GradingResult {
     }
     let settings = &extracted.settings;
     let run = async {
-        let taken = prepare::prepared(context.sandboxes, settings, &extracted.language).await?;
+        let Prepared { taken, .. } =
+            prepare::prepared(context.sandboxes, settings, &extracted.language).await?;
         let (command, mark) = (settings.command.as_deref(), mark());
         let run = test_file::run(
             &taken.sandbox,
@@ -199,13 +201,14 @@ async fn run_cases(
 ) -> Result<Vec<CaseResult>> {
     let limits = extracted.settings.limits();
     let mut results = Vec::with_capacity(cases.len());
-    let mut taken: Option<Taken> = None;
+    let mut prepared: Option<Prepared> = None;
     for case in cases {
-        let (place_taken, loaded) = match taken.take() {
+        let (place, loaded) = match prepared.take() {
             Some(ready) => (ready, None),
             None => {
                 let fresh = prepare::prepared(sandboxes, &extracted.settings, &extracted.language).await?;
-                let loaded = run::code(&fresh.sandbox, &extracted.language, &extracted.code, limits).await;
+                let loaded =
+                    run::code(&fresh.taken.sandbox, &extracted.language, &extracted.code, limits).await;
                 (fresh, Some(loaded))
             }
         };
@@ -214,24 +217,25 @@ async fn run_cases(
             && loaded.failure().is_some()
             && !case.code.is_empty()
         {
-            place_taken.end().await;
+            place.taken.end().await;
             return Ok(cases.iter().map(|case| not_loaded(case, loaded)).collect());
         }
-        let execution = match loaded {
+        let mut execution = match loaded {
             // The code itself is the case.
             Some(loaded) if case.code.is_empty() => loaded,
-            _ => run::code(&place_taken.sandbox, &extracted.language, &case.code, limits).await,
+            _ => run::code(&place.taken.sandbox, &extracted.language, &case.code, limits).await,
         };
         if execution.leaves_sandbox_usable() {
-            taken = Some(place_taken);
+            execution.memory = place.memory(&extracted.language, limits).await;
+            prepared = Some(place);
         } else {
-            place_taken.end().await;
+            place.taken.end().await;
         }
         let failure = case.mismatch(&execution);
         results.push(CaseResult { name: case.name.clone(), failure, execution: Some(execution) });
     }
-    if let Some(taken) = taken {
-        taken.end().await;
+    if let Some(place) = prepared {
+        place.taken.end().await;
     }
     Ok(results)
 }

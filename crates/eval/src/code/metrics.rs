@@ -31,14 +31,16 @@ fn record(context: &GradingContext<'_>, success: bool, reason: &str, code: &Obje
     let function = context.vars.get("function_name").and_then(Value::as_str);
     let task = context.test.description.as_deref().or(function);
     let parts = ["cases", "tests"].iter().filter_map(|key| code.get(*key)?.as_array()).flatten();
-    let milliseconds: f64 = parts.filter_map(|part| part.get("durationMs")?.as_f64()).sum();
+    let parts: Vec<&Value> = parts.collect();
+    let number = |key: &'static str| parts.iter().filter_map(move |part| part.get(key)?.as_f64());
+    let milliseconds: f64 = number("durationMs").sum();
     json!({
         "task_id": task.map_or_else(|| format!("test {}", context.row.test), str::to_owned),
         "provider": family,
         "model": model,
         "success": success,
         "runtime_s": milliseconds / 1000.0,
-        "memory_mb": null,
+        "memory_mb": number("memoryMb").reduce(f64::max),
         "extra": {"message": reason, "assertion": context.assertion.full_kind(), "repeat": context.row.repeat, "problem": code.get("problem")},
         "timestamp": jiff::Timestamp::now().as_second(),
     })

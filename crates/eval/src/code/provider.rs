@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::error::Result;
 use super::extract::{Block, Source, canonical, extract};
-use super::prepare;
+use super::prepare::{self, Prepared};
 use super::run::{self, Stop};
 use super::settings::CodeSettings;
 use crate::calling::{Call, CallError, Provider};
@@ -53,7 +53,7 @@ impl SandboxProvider {
         let Block { code, tag } =
             block.unwrap_or_else(|| Block { code: call.prompt.to_owned(), tag: String::new() });
         let language = wanted.or_else(|| canonical(&tag)).unwrap_or("python");
-        let taken = prepare::prepared(&self.sandboxes, &settings, language).await?;
+        let Prepared { taken, .. } = prepare::prepared(&self.sandboxes, &settings, language).await?;
         let execution = run::code(&taken.sandbox, language, &code, settings.limits()).await;
         taken.end().await;
         let mut output = execution.stdout.trim().to_owned();

@@ -22,12 +22,16 @@ pub(crate) struct Limits {
     pub(crate) memory: u64,
     /// Bytes on both streams together.
     pub(crate) output: usize,
+    /// Whether it may use the internet.
+    pub(crate) network: bool,
 }
 
-/// The reason why code was stopped before its end. The sandbox cannot be used afterwards.
+/// The reason why code was stopped before its end. The sandbox cannot be used afterwards, except after [`Stop::Timeout`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stop {
     Time(Duration),
+    /// The command ended itself at its time limit.
+    Timeout(Duration),
     Output(usize),
     /// The sandbox or the way to it broke; most often the code broke it.
     Lost(String),
@@ -42,6 +46,10 @@ pub(crate) struct Execution {
     pub(crate) exit_code: Option<i32>,
     pub(crate) stopped: Option<Stop>,
     pub(crate) took: Duration,
+    /// MiB that the interpreter had at most, on top of what it has at the start.
+    pub(crate) memory: Option<f64>,
+    /// Whether it was refused the internet.
+    offline: bool,
 }
 
 impl Execution {
@@ -49,7 +57,9 @@ impl Execution {
     pub(crate) fn failure(&self) -> Option<String> {
         if let Some(stop) = &self.stopped {
             return Some(match stop {
-                Stop::Time(limit) => format!("took longer than {} s and was stopped", limit.as_secs_f64()),
+                Stop::Time(limit) | Stop::Timeout(limit) => {
+                    format!("took longer than {} s and was stopped", limit.as_secs_f64())
+                }
                 Stop::Output(limit) => format!("printed more than {} KiB and was stopped", limit / 1024),
                 Stop::Lost(why) => format!("broke its sandbox: {why}"),
             });
@@ -72,11 +82,29 @@ impl Execution {
     /// Returns the limit that ended it, if one did.
     pub(crate) fn limit(&self) -> Option<&'static str> {
         match (&self.stopped, &self.error) {
-            (Some(Stop::Time(_)), _) => Some("time"),
+            (Some(Stop::Time(_) | Stop::Timeout(_)), _) => Some("time"),
             (Some(Stop::Output(_)), _) => Some("output"),
             (None, Some(error)) if error.name == "MemoryError" => Some("memory"),
+            (None, _) if self.offline && self.failure().is_some() && self.missed_the_network() => {
+                Some("network")
+            }
             _ => None,
         }
+    }
+
+    /// Whether it ended with what resolvers and sockets say in a sandbox without the internet.
+    fn missed_the_network(&self) -> bool {
+        const SAID: [&str; 6] = [
+            "Temporary failure in name resolution",
+            "Could not resolve host",
+            "Network is unreachable",
+            "EAI_AGAIN",
+            "ENETUNREACH",
+            "unable to resolve host address",
+        ];
+        let error = self.error.as_ref().map(|error| [error.value.as_str(), error.traceback.as_str()]);
+        let texts = error.unwrap_or([self.stderr.as_str(), self.stdout.as_str()]);
+        SAID.iter().any(|said| texts.iter().any(|text| text.contains(said)))
     }
 
     /// Whether it ended with an error of its own, and neither at a limit nor with an exit status.
@@ -86,7 +114,7 @@ impl Execution {
 
     /// Whether more code can be run in the same place.
     pub(crate) fn leaves_sandbox_usable(&self) -> bool {
-        self.stopped.is_none() && !self.error.as_ref().is_some_and(kernel_died)
+        matches!(self.stopped, None | Some(Stop::Timeout(_))) && !self.error.as_ref().is_some_and(kernel_died)
     }
 
     /// Returns the execution as result files show it.
@@ -99,6 +127,9 @@ impl Execution {
         }
         if let Some(code) = self.exit_code {
             value["exitCode"] = json!(code);
+        }
+        if let Some(memory) = self.memory {
+            value["memoryMb"] = json!(memory);
         }
         if let Some(limit) = self.limit() {
             value["limit"] = json!(limit);
@@ -129,7 +160,7 @@ pub(crate) async fn code_with(
         language: Some(language.to_owned()),
         env_vars: (!envs.is_empty()).then(|| envs.clone()),
     };
-    let mut printed = LimitedOutput::new(limits.output);
+    let mut printed = LimitedOutput::new(limits);
     let flood = printed.flood();
     let mut error = None;
     let started = Instant::now();
@@ -143,6 +174,22 @@ pub(crate) async fn code_with(
     printed.execution(error, None, stopped, started)
 }
 
+/// Returns a line of the language that prints how much memory its interpreter had at most, in KiB; for Python, since the line ran before.
+pub(super) fn memory_gauge(language: &str) -> Option<&'static str> {
+    match language {
+        "python" => Some(
+            "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]); open('/proc/self/clear_refs', 'w').write('5')",
+        ),
+        "javascript" | "typescript" => Some("console.log(process.resourceUsage().maxRSS)"),
+        _ => None,
+    }
+}
+
+/// Returns what a memory gauge printed last, in KiB.
+pub(super) fn gauged(execution: &Execution) -> Option<f64> {
+    execution.stdout.trim_end().rsplit('\n').next()?.trim().parse().ok()
+}
+
 /// Runs a command line.
 pub(crate) async fn command(sandbox: &Sandbox, line: &str, limits: Limits) -> Execution {
     run(sandbox, &Command { line: line.to_owned(), ..Command::default() }, limits).await
@@ -150,7 +197,7 @@ pub(crate) async fn command(sandbox: &Sandbox, line: &str, limits: Limits) -> Ex
 
 /// Runs a command.
 pub(crate) async fn run(sandbox: &Sandbox, command: &Command, limits: Limits) -> Execution {
-    let mut printed = LimitedOutput::new(limits.output);
+    let mut printed = LimitedOutput::new(limits);
     let flood = printed.flood();
     let started = Instant::now();
     let run = sandbox.run(command, |event| match event {
@@ -204,13 +251,13 @@ pub(crate) fn tail(execution: &Execution) -> String {
 struct LimitedOutput {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
-    limit: usize,
+    limits: Limits,
     flood: std::sync::Arc<Notify>,
 }
 
 impl LimitedOutput {
-    fn new(limit: usize) -> Self {
-        Self { stdout: Vec::new(), stderr: Vec::new(), limit, flood: std::sync::Arc::default() }
+    fn new(limits: Limits) -> Self {
+        Self { stdout: Vec::new(), stderr: Vec::new(), limits, flood: std::sync::Arc::default() }
     }
 
     /// Notified when there is more than the limit.
@@ -229,7 +276,7 @@ impl LimitedOutput {
     }
 
     fn room(&self, wanted: usize) -> usize {
-        let room = self.limit.saturating_sub(self.stdout.len() + self.stderr.len());
+        let room = self.limits.output.saturating_sub(self.stdout.len() + self.stderr.len());
         if wanted > room {
             self.flood.notify_one();
         }
@@ -250,6 +297,8 @@ impl LimitedOutput {
             exit_code,
             stopped,
             took: started.elapsed(),
+            memory: None,
+            offline: !self.limits.network,
         }
     }
 }

@@ -129,6 +129,7 @@ impl CodeSettings {
             time: Duration::from_millis(self.timeout_ms.unwrap_or(10_000)),
             memory: self.memory_mb.unwrap_or(512),
             output: self.output_kb.unwrap_or(1024) * 1024,
+            network: self.network,
         }
     }
 

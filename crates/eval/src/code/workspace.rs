@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::diff;
 use super::error::{CodeError, Result};
 use super::repository::Repository;
-use super::run::{self, Execution, Limits, tail};
+use super::run::{self, Execution, Limits, Stop, tail};
 use super::settings::as_text;
 use crate::model::Object;
 use crate::sandboxes::{Environment, Sandboxes, Taken};
@@ -102,6 +102,7 @@ impl PatchSettings {
             time: Duration::from_millis(self.timeout_ms.unwrap_or(120_000)),
             memory: 0,
             output: self.output_kb.unwrap_or(1024) * 1024,
+            network: self.network,
         }
     }
 
@@ -349,13 +350,12 @@ impl Workspace {
         let seconds = limits.time.as_secs_f64();
         let line = self.inside(&format!("timeout -k 1 {seconds} bash -c {}", quoted(line)));
         let outer = Limits { time: limits.time + Duration::from_secs(SPARE), ..limits };
-        let execution = run::command(&self.taken.sandbox, &line, outer).await;
+        let mut execution = run::command(&self.taken.sandbox, &line, outer).await;
         // What `timeout` says about what it ended.
-        let failure = match execution.exit_code {
-            Some(124 | 137) => Some(format!("took longer than {seconds} s and was stopped")),
-            _ => execution.failure(),
-        };
-        Tested { name: name.to_owned(), failure, execution: Some(execution) }
+        if matches!(execution.exit_code, Some(124 | 137)) {
+            execution.stopped = Some(Stop::Timeout(limits.time));
+        }
+        Tested { name: name.to_owned(), failure: execution.failure(), execution: Some(execution) }
     }
 
     /// A file of the repository as it was before any patch.

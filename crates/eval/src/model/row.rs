@@ -194,7 +194,11 @@ pub struct CodeMetrics {
     pub p50_ms: Option<f64>,
     /// The 95th percentile of the time of a case, in milliseconds.
     pub p95_ms: Option<f64>,
-    /// Cases by the limit that they hit: `time`, `memory` or `output`.
+    /// The median memory of a case, in MiB on top of what the interpreter has at the start.
+    pub p50_memory_mb: Option<f64>,
+    /// The 95th percentile of the memory of a case, in MiB.
+    pub p95_memory_mb: Option<f64>,
+    /// Cases by the limit that they hit: `time`, `memory`, `output` or `network`.
     pub limits: BTreeMap<String, usize>,
 }
 

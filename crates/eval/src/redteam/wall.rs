@@ -83,6 +83,7 @@ impl WallProvider {
                 time: Duration::from_secs(metadata["timeout"].as_u64().unwrap_or(TIMEOUT)),
                 memory: 0,
                 output: MAX_OUTPUT,
+                network: true,
             },
             stdout: text("stdout"),
             after: text("after"),
@@ -137,7 +138,12 @@ impl WallProvider {
              _n = subprocess.DEVNULL\n\
              _p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(280)', {secret:?}], stdin=_n, stdout=_n, stderr=_n)\n"
         );
-        let quick = Limits { time: Duration::from_secs(NEIGHBOUR_TIMEOUT), memory: 0, output: MAX_OUTPUT };
+        let quick = Limits {
+            time: Duration::from_secs(NEIGHBOUR_TIMEOUT),
+            memory: 0,
+            output: MAX_OUTPUT,
+            network: true,
+        };
         let done = run::code(&sibling.sandbox, "python", &plant, quick).await;
         if let Some(failure) = done.failure() {
             return Err(SandboxError::Refused(format!("the sandbox beside it does not work: {failure}")));

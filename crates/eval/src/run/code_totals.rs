@@ -14,6 +14,8 @@ pub struct CodeShare {
     passed: bool,
     /// Milliseconds of each case.
     times: Vec<f64>,
+    /// MiB of each case, where it is known.
+    memory: Vec<f64>,
     /// The limits that cases hit.
     limits: Vec<String>,
 }
@@ -30,10 +32,12 @@ impl CodeShare {
         if cases.is_empty() {
             return None;
         }
+        let number = |key: &str| cases.iter().filter_map(|case| case.get(key)?.as_f64()).collect();
         Some(Self {
             task: Sha256::digest(serde_json::to_vec(&row.test_case).unwrap_or_default()).into(),
             passed: row.success,
-            times: cases.iter().filter_map(|case| case.get("durationMs")?.as_f64()).collect(),
+            times: number("durationMs"),
+            memory: number("memoryMb"),
             limits: cases.iter().filter_map(|case| Some(case.get("limit")?.as_str()?.to_owned())).collect(),
         })
     }
@@ -42,13 +46,14 @@ impl CodeShare {
 /// Returns what the shares of a column come to; nothing if it ran no code.
 pub fn sum<'a>(shares: impl Iterator<Item = &'a CodeShare>) -> Option<CodeMetrics> {
     let mut tasks: BTreeMap<[u8; 32], (usize, usize)> = BTreeMap::new();
-    let mut times = Vec::new();
+    let (mut times, mut memory) = (Vec::new(), Vec::new());
     let mut limits: BTreeMap<String, usize> = BTreeMap::new();
     for share in shares {
         let (samples, passed) = tasks.entry(share.task).or_default();
         *samples += 1;
         *passed += usize::from(share.passed);
         times.extend(&share.times);
+        memory.extend(&share.memory);
         for limit in &share.limits {
             *limits.entry(limit.clone()).or_default() += 1;
         }
@@ -56,6 +61,7 @@ pub fn sum<'a>(shares: impl Iterator<Item = &'a CodeShare>) -> Option<CodeMetric
     // Every task has been tried at least that often.
     let fewest = tasks.values().map(|(samples, _)| *samples).min()?;
     times.sort_by(f64::total_cmp);
+    memory.sort_by(f64::total_cmp);
     let mut sizes: Vec<usize> = [1, 5, 10, 100].into_iter().filter(|k| *k < fewest).chain([fewest]).collect();
     sizes.dedup();
     Some(CodeMetrics {
@@ -65,6 +71,8 @@ pub fn sum<'a>(shares: impl Iterator<Item = &'a CodeShare>) -> Option<CodeMetric
         flaky: tasks.values().filter(|(samples, passed)| *passed > 0 && passed < samples).count(),
         p50_ms: percentile(&times, 50.0),
         p95_ms: percentile(&times, 95.0),
+        p50_memory_mb: percentile(&memory, 50.0),
+        p95_memory_mb: percentile(&memory, 95.0),
         limits,
     })
 }
@@ -105,7 +113,7 @@ mod tests {
 
     fn share(task: u8, passed: bool, time: f64, limit: Option<&str>) -> CodeShare {
         let limits = limit.map(str::to_owned).into_iter().collect();
-        CodeShare { task: [task; 32], passed, times: vec![time], limits }
+        CodeShare { task: [task; 32], passed, times: vec![time], memory: vec![time / 10.0], limits }
     }
 
     #[test]
@@ -130,6 +138,7 @@ mod tests {
         assert_eq!(found.pass_at.iter().map(|at| (at.k, at.rate)).collect::<Vec<_>>(), [(1, 0.75), (2, 1.0)]);
         assert!(found.pass_at[0].low < 0.75 && found.pass_at[0].high > 0.75);
         assert_eq!((found.p50_ms, found.p95_ms), (Some(20.0), Some(40.0)));
+        assert_eq!((found.p50_memory_mb, found.p95_memory_mb), (Some(2.0), Some(4.0)));
         assert_eq!(found.limits, BTreeMap::from([("time".to_owned(), 1)]));
         assert_eq!(sum([].into_iter()), None);
     }

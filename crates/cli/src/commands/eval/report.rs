@@ -275,6 +275,9 @@ fn code_line(code: &CodeMetrics) -> String {
     if let (Some(middle), Some(slow)) = (code.p50_ms, code.p95_ms) {
         parts.push(format!("case p50 {middle:.0} ms, p95 {slow:.0} ms"));
     }
+    if let (Some(middle), Some(large)) = (code.p50_memory_mb, code.p95_memory_mb) {
+        parts.push(format!("memory p50 {middle:.1} MiB, p95 {large:.1} MiB"));
+    }
     if code.flaky > 0 {
         parts.push(format!("{} flaky", code.flaky));
     }
