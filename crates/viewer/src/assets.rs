@@ -37,6 +37,9 @@ const FILES: &[(&str, &str, &str)] = files!(
     "setup.html" HTML,
     "setup.css" CSS,
     "setup.js" SCRIPT,
+    "report.html" HTML,
+    "report.css" CSS,
+    "report.js" SCRIPT,
 );
 
 /// A file of the page; the page itself for paths that pages of promptfoo have, so that links to them work.
@@ -45,6 +48,7 @@ pub(crate) async fn asset(uri: Uri) -> Response {
     let name = match path {
         "" | "eval" => "index.html",
         "redteam/setup" => "setup.html",
+        "report" | "reports" | "redteam/report" | "redteam/reports" => "report.html",
         run if run.starts_with("eval/") => "index.html",
         other => other,
     };

@@ -47,7 +47,9 @@ impl IntoResponse for Refused {
             Self::Invalid(text) => (StatusCode::BAD_REQUEST, text),
             Self::Stored(error) => {
                 let status = match &error {
-                    ViewError::NoRun(_) | ViewError::NoRow { .. } => StatusCode::NOT_FOUND,
+                    ViewError::NoRun(_) | ViewError::NoRow { .. } | ViewError::NoRedTeam(_) => {
+                        StatusCode::NOT_FOUND
+                    }
                     ViewError::Invalid(_) => StatusCode::BAD_REQUEST,
                     ViewError::Unavailable(_)
                     | ViewError::Database(_)

@@ -120,6 +120,7 @@ pub(crate) fn router(shared: Arc<Shared>, token: Option<Token>) -> Router {
         .route("/eval/{id}/scores", get(read::scores))
         .route("/eval/{id}/results/{row}", get(read::row))
         .route("/eval/{id}/results/{row}/rating", post(manage::rate))
+        .route("/redteam/report/{id}", get(read::red_team))
         .route("/redteam/setup", get(setup::offer).post(setup::write))
         .route("/redteam/review", post(setup::review))
         .route("/redteam/output", get(setup::output))

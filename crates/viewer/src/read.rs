@@ -77,6 +77,11 @@ pub(crate) async fn metadata_values(
     Ok(Json(json!({"values": shared.library.metadata_values(&id, key).await?})))
 }
 
+/// `GET /api/redteam/report/{id}`
+pub(crate) async fn red_team(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Answer {
+    Ok(Json(json!({"data": shared.library.red_team(&id).await?})))
+}
+
 /// `GET /api/prompts`
 pub(crate) async fn prompts(State(shared): State<Arc<Shared>>) -> Answer {
     Ok(Json(json!({"data": shared.library.prompts(None).await?})))

@@ -33,6 +33,7 @@ pub fn finding(row: &Row) -> Option<Finding> {
         kinds: ruling.kinds,
         evidence: ruling.evidence,
         row: row.test_idx,
+        column: row.prompt_idx,
         held_by_wall: false,
         plugin,
     })

@@ -1,5 +1,7 @@
 //! The rows of one run: written as they finish, read back in order, so that no more than a few are ever in memory.
 
+use std::path::Path;
+
 use futures_util::TryStreamExt;
 use serde_json::Value;
 use sqlx::{Connection, QueryBuilder, Row as _, SqliteConnection};
@@ -8,6 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::StoreError::{Read, Write};
 use super::{StoreError, strip};
+use crate::home;
 use crate::model::{Evaluation, Row};
 
 /// The most rows of one statement; SQLite takes 32,766 values.
@@ -188,7 +191,15 @@ impl Recorded {
     /// # Errors
     /// When there is none, or the database cannot be read.
     pub async fn open(id: Option<&str>) -> Result<Self, StoreError> {
-        let mut connection = super::open().await?;
+        Self::open_in(&home::directory(), id).await
+    }
+
+    /// As [`open`](Self::open), in another directory than the user's.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn open_in(directory: &Path, id: Option<&str>) -> Result<Self, StoreError> {
+        let mut connection = super::open_in(directory).await?;
         let found = sqlx::query_scalar(
             "SELECT id FROM evals WHERE ?1 IS NULL OR id = ?1 ORDER BY created_at DESC LIMIT 1",
         )

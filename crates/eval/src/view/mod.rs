@@ -11,6 +11,7 @@ mod lists;
 mod manage;
 mod page;
 mod rate;
+mod red_team;
 mod scan;
 
 use std::collections::VecDeque;
@@ -41,6 +42,9 @@ pub enum ViewError {
         /// The row, as it was asked for.
         row: String,
     },
+    /// The run attacked nothing.
+    #[error("the run `{0}` is no red team")]
+    NoRedTeam(String),
     /// The request is malformed.
     #[error("{0}")]
     Invalid(String),

@@ -78,6 +78,9 @@ pub struct Finding {
     pub evidence: String,
     /// The row of the stored run.
     pub row: usize,
+    /// The column of the stored run.
+    #[serde(default)]
+    pub column: usize,
     /// Whether the gate let it through, and the wall held it.
     #[serde(default)]
     pub held_by_wall: bool,
@@ -397,6 +400,7 @@ mod tests {
             kinds: Vec::new(),
             evidence: "it said so".to_owned(),
             row: 0,
+            column: 0,
             held_by_wall: false,
         }
     }

@@ -105,6 +105,7 @@ function drawActions() {
   actions.dataset.made = made;
   fill(actions,
     state.beside.map((id) => h("button", { type: "button", class: "beside-chip", title: `compared with ${id}; removes it`, onclick: () => compareWithout(id) }, `vs ${id} ✕`)),
+    page.isRedteam && h("a", { class: "report", href: `/report?evalId=${encodeURIComponent(state.id)}`, text: "Report" }),
     button("Compare", "Show another run's answers to the same tests beside these", compare),
     exports(), button("Rename", "Give this run another name", rename), button("Copy", "Make a copy of this run", copy),
     button("Delete", "Delete this run", forget), button("?", "Keys (?)", help));

@@ -132,7 +132,8 @@ function output() {
   if (!running && ended === null) return;
   const id = lines.match(/\beval-\w{3}-[\d:T-]+\d/);
   const state = running ? "Running…" : ended === 0 ? "No breach." : ended === 100 ? "Breached." : ended === 3 ? "Inconclusive." : `Ended with status ${ended}.`;
-  fill(place, h("p", {}, h("b", { id: "state", text: state }), id && [" ", h("a", { href: `/eval/${encodeURIComponent(id[0])}`, text: "See the answers" })]), h("pre", { id: "lines", text: lines }));
+  fill(place, h("p", {}, h("b", { id: "state", text: state }), id && [" ",
+    h("a", { href: `/report?evalId=${encodeURIComponent(id[0])}`, text: "See the report" }), " ", h("a", { href: `/eval/${encodeURIComponent(id[0])}`, text: "See the answers" })]), h("pre", { id: "lines", text: lines }));
   const printed = byId("lines");
   printed.scrollTop = printed.scrollHeight;
 }

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use sandcove_eval::config::{Suite, attacks};
+use sandcove_eval::home;
 use sandcove_eval::output as results;
 use sandcove_eval::redteam::{WallProvider, host};
 use sandcove_eval::run::{self, Control, End, Outcome, Start};
 use sandcove_eval::sandboxes::Fallback;
 use sandcove_eval::store::recording::Storage;
+use sandcove_eval::view::Library;
 use sandcove_redteam::category::Severity;
 use serde_json::{Value, json};
 
@@ -160,7 +162,8 @@ async fn attack(args: &RunArgs, generates: bool, server: &Fallback) -> Result<u8
         note!("Interrupted with {} done.", count(evaluation.stats.total(), "attack"));
         std::process::exit(130);
     }
-    let report = report::of(&evaluation, &mut rows, !args.no_write).await?;
+    let library = Library::new(home::directory());
+    let report = library.red_team_of(&evaluation, &mut rows, !args.no_write).await?;
     report::print(&report, args.format, &file.to_string_lossy(), None)?;
     for path in &outputs {
         results::write(&evaluation, &mut rows, path).await?;
