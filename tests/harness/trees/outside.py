@@ -81,8 +81,7 @@ def one(process: Path, numbers: dict[int, int], names: Names) -> dict[str, objec
     said: dict[str, object] = {}
     status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines() if ":\t" in line)
     said |= {name: status[name].strip() for name in STATUS if name in status}
-    # A timer that ticks has its signal on the way at times.
-    said["ShdPnd"] = hex(int(said["ShdPnd"], 16) & ~(1 << signal.SIGVTALRM - 1))
+    said |= {name: without_ticks(said[name]) for name in ("ShdPnd", "SigBlk") if name in said}
     said["Uid"], said["Gid"] = (re.sub(r"\d+", lambda id: str(int(id[0]) % 65536), status[name]) for name in ("Uid", "Gid"))
     said["Groups"] = re.sub(r"\d+", lambda id: str(int(id[0]) % 65536), said.get("Groups", ""))
     dead, state = status["State"][0] == "Z", status["State"][0]
@@ -126,8 +125,15 @@ def normal(line: str) -> str:
     return re.sub(r"(?<=events:)\s*\w+", lambda events: hex(int(events[0], 16) & ~0x18), line)
 
 
+def without_ticks(mask: str) -> str:
+    """A set of signals. That of a timer that ticks is on the way at times, and blocked while its handler runs."""
+    return hex(int(mask, 16) & ~(1 << signal.SIGVTALRM - 1))
+
+
 def thread_mask(thread: Path) -> list[str]:
-    return re.findall(r"^(?:SigPnd|SigBlk|Cpus_allowed_list):\t(.*)", (thread / "status").read_text(), re.M)
+    status = (thread / "status").read_text()
+    masks = [without_ticks(mask) for mask in re.findall(r"^(?:SigPnd|SigBlk):\t(.*)", status, re.M)]
+    return masks + re.findall(r"^Cpus_allowed_list:\t(.*)", status, re.M)
 
 
 def mapped(process: Path) -> list[str]:

@@ -4,6 +4,7 @@ pub mod diagnostic;
 pub mod document;
 pub mod env;
 pub mod files;
+mod json;
 pub mod list;
 pub mod node;
 pub mod references;

@@ -68,6 +68,14 @@ impl Node {
     /// # Errors
     /// When the text is not YAML, with the location.
     pub fn parse(text: &str, file: &Arc<Path>) -> Result<Self, Diagnostic> {
+        match super::json::parse(text, file) {
+            Some(node) => Ok(node),
+            None => Self::parse_yaml(text, file),
+        }
+    }
+
+    /// Parses a document as YAML, which JSON is.
+    pub(super) fn parse_yaml(text: &str, file: &Arc<Path>) -> Result<Self, Diagnostic> {
         let mut reader =
             Reader { parser: Parser::new_from_str(text), file, anchors: HashMap::new(), nodes: 0 };
         reader.document()
@@ -303,7 +311,7 @@ fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>) -> Value {
     plain_number(&text).map_or_else(|| Value::String(text.into_owned()), Value::Number)
 }
 
-fn plain_number(text: &str) -> Option<Number> {
+pub(super) fn plain_number(text: &str) -> Option<Number> {
     let (sign, digits) = match text.as_bytes().first()? {
         b'-' => (-1.0, &text[1..]),
         b'+' => (1.0, &text[1..]),
