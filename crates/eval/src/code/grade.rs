@@ -199,7 +199,7 @@ async fn run_cases(
     extracted: &ExtractedCode,
     cases: &[Case],
 ) -> Result<Vec<CaseResult>> {
-    let limits = extracted.settings.limits();
+    let (limits, mark) = (extracted.settings.limits(), mark());
     let mut results = Vec::with_capacity(cases.len());
     let mut prepared: Option<Prepared> = None;
     for case in cases {
@@ -220,13 +220,15 @@ async fn run_cases(
             place.taken.end().await;
             return Ok(cases.iter().map(|case| not_loaded(case, loaded)).collect());
         }
-        let mut execution = match loaded {
+        let execution = match loaded {
             // The code itself is the case.
-            Some(loaded) if case.code.is_empty() => loaded,
-            _ => run::code(&place.taken.sandbox, &extracted.language, &case.code, limits).await,
+            Some(mut loaded) if case.code.is_empty() => {
+                place.measure(&mut loaded, &extracted.language, limits).await;
+                loaded
+            }
+            _ => place.run(&extracted.language, &case.code, limits, &mark).await,
         };
         if execution.leaves_sandbox_usable() {
-            execution.memory = place.memory(&extracted.language, limits).await;
             prepared = Some(place);
         } else {
             place.taken.end().await;

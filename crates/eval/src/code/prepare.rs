@@ -1,7 +1,7 @@
 //! Making a sandbox ready for code.
 
 use super::error::{CodeError, Result};
-use super::run::{self, Limits};
+use super::run::{self, Execution, Limits};
 use super::settings::CodeSettings;
 use crate::sandboxes::{Sandboxes, Taken};
 
@@ -13,11 +13,29 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Returns the MiB that the interpreter had at most since the gauge was read before, on top of what it had before the code.
-    pub(super) async fn memory(&self, language: &str, limits: Limits) -> Option<f64> {
-        let (before, gauge) = (self.before?, run::memory_gauge(language)?);
-        let most = run::gauged(&run::code(&self.taken.sandbox, language, gauge, limits).await)?;
-        Some(((most - before) / 1024.0).max(0.0))
+    /// Runs the code of a case, and measures the MiB that the interpreter had at most, on top of what it had before the code of the answer. `mark`
+    /// is a word that the answer cannot know.
+    pub(super) async fn run(&self, language: &str, code: &str, limits: Limits, mark: &str) -> Execution {
+        let sandbox = &self.taken.sandbox;
+        let gauge = self.before.and_then(|_| run::with_memory_gauge(language, code, mark));
+        let mut execution = run::code(sandbox, language, gauge.as_deref().unwrap_or(code), limits).await;
+        match execution.take_gauged(mark) {
+            Some(most) => execution.memory = self.above(most),
+            None => self.measure(&mut execution, language, limits).await,
+        }
+        execution
+    }
+
+    /// Measures the memory of an execution that has just ended, if the sandbox can still be asked.
+    pub(super) async fn measure(&self, execution: &mut Execution, language: &str, limits: Limits) {
+        if let Some(gauge) = run::memory_gauge(language).filter(|_| execution.leaves_sandbox_usable()) {
+            let most = run::gauged(&run::code(&self.taken.sandbox, language, gauge, limits).await);
+            execution.memory = most.and_then(|most| self.above(most));
+        }
+    }
+
+    fn above(&self, most: f64) -> Option<f64> {
+        Some(((most - self.before?) / 1024.0).max(0.0))
     }
 }
 

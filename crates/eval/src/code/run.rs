@@ -190,6 +190,24 @@ pub(super) fn gauged(execution: &Execution) -> Option<f64> {
     execution.stdout.trim_end().rsplit('\n').next()?.trim().parse().ok()
 }
 
+/// Code with the memory gauge of its language behind it, and `mark` on a line before what the gauge prints.
+pub(super) fn with_memory_gauge(language: &str, code: &str, mark: &str) -> Option<String> {
+    // The rest of a cell that begins like this is not of the language.
+    let gauge = memory_gauge(language).filter(|_| !code.trim_start().starts_with("%%"))?;
+    let print = if language == "python" { "print" } else { "console.log" };
+    Some(format!("{code}\n{print}('\\n{mark}'); {gauge}"))
+}
+
+impl Execution {
+    /// Takes the mark and what the memory gauge printed from its output; none if the code did not come to the gauge.
+    pub(super) fn take_gauged(&mut self, mark: &str) -> Option<f64> {
+        let kib = gauged(self)?;
+        let end = self.stdout.rfind(&format!("\n{mark}\n"))?;
+        self.stdout.truncate(end);
+        Some(kib)
+    }
+}
+
 /// Runs a command line.
 pub(crate) async fn command(sandbox: &Sandbox, line: &str, limits: Limits) -> Execution {
     run(sandbox, &Command { line: line.to_owned(), ..Command::default() }, limits).await
