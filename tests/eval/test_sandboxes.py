@@ -370,6 +370,29 @@ def test_the_memory_of_a_case_is_what_it_had_at_most(sandcove, tmp_path):
     assert column["metrics"]["code"]["p95MemoryMb"] >= column["metrics"]["code"]["p50MemoryMb"] >= 0
 
 
+def test_what_an_answer_calls_its_functions_is_no_matter_of_the_measure(sandcove, tmp_path):
+    answers = {
+        "python": "from os import *\ndef f(n):\n    return n",
+        "javascript": "function process(n) { return n }\nfunction f(n) { return process(n) }",
+    }
+    value = {"function": "f", "cases": [{"args": [2], "expected": 2}] * 2, "safety": False}
+    tests = [{"vars": {"code": code}, "assert": [{"type": "code-run", "value": {**value, "language": language}}]} for language, code in answers.items()]
+    tests[0]["assert"].append({"type": "code-run", "value": {"language": "python", "test_code": "print('4', end='')", "expected_stdout": "4", "safety": False}})
+    # Setups and cells of JavaScript wait for their last value.
+    waits = "async function late() { await new Promise((done) => setTimeout(done, 50)); console.log(42) }"
+    failing = "async function late() { await null; throw new Error('too late') }"
+    for code in (waits, failing):
+        assertion = {"type": "code-run", "value": {"language": "javascript", "test_code": "late()", "expected_stdout": "42", "safety": False}}
+        tests.append({"vars": {"code": code}, "assert": [assertion]})
+    suite = {"prompts": ["```\n{{code}}\n```"], "providers": ["echo"], "tests": tests}
+    (tmp_path / "promptfooconfig.yaml").write_text(json.dumps(suite))
+    _, rows = evaluate(sandcove, tmp_path)
+    assert [row["success"] for row in rows] == [True, True, True, False], [row["gradingResult"]["reason"] for row in rows]
+    assert "too late" in rows[3]["gradingResult"]["reason"]
+    [printed] = rows[0]["gradingResult"]["componentResults"][1]["metadata"]["code"]["cases"]
+    assert printed["stdout"] == "4" and printed["memoryMb"] >= 0
+
+
 def test_repeats_say_how_well_a_model_writes_code(sandcove, tmp_path):
     (tmp_path / "answer.py").write_text(
         "GOOD, SLOW = 'def f(n): return n * 2', 'def f(n):\\n    while True: pass'\n"

@@ -74,16 +74,21 @@ async fn prepare(taken: &Taken, settings: &CodeSettings, language: &str) -> Resu
         );
     }
     setup.push_str(settings.setup.as_deref().unwrap_or_default());
-    if let Some(gauge) = run::memory_gauge(language) {
+    let mut gauge = run::memory_gauge(language);
+    if let Some(gauge) = gauge.take_if(|_| language == "python") {
         setup.push('\n');
         setup.push_str(gauge);
     }
-    if setup.is_empty() {
-        return Ok(None);
+    let mut before = None;
+    if !setup.is_empty() {
+        let done = run::code(&taken.sandbox, language, &setup, settings.limits()).await;
+        if let Some(failure) = done.failure() {
+            return Err(CodeError::Setup(failure));
+        }
+        before = run::gauged(&done);
     }
-    let done = run::code(&taken.sandbox, language, &setup, settings.limits()).await;
-    match done.failure() {
-        None => Ok(run::gauged(&done)),
-        Some(failure) => Err(CodeError::Setup(failure)),
+    match gauge {
+        Some(gauge) => Ok(run::gauged(&run::code(&taken.sandbox, language, gauge, settings.limits()).await)),
+        None => Ok(before),
     }
 }

@@ -46,7 +46,7 @@ pub(crate) struct Execution {
     pub(crate) exit_code: Option<i32>,
     pub(crate) stopped: Option<Stop>,
     pub(crate) took: Duration,
-    /// MiB that the interpreter had at most, on top of what it has at the start.
+    /// MiB that the interpreter had at most, on top of what it had before the answer's code.
     pub(crate) memory: Option<f64>,
     /// Whether it was refused the internet.
     offline: bool,
@@ -174,11 +174,16 @@ pub(crate) async fn code_with(
     printed.execution(error, None, stopped, started)
 }
 
-/// Returns a line of the language that prints how much memory its interpreter had at most, in KiB; for Python, since the line ran before.
+/// Returns code that prints how much memory its interpreter had at most, in KiB, and fails with nothing: for Python since it last ran, for others since
+/// the interpreter started.
 pub(super) fn memory_gauge(language: &str) -> Option<&'static str> {
     match language {
+        // `open` may be a function of the answer.
         "python" => Some(
-            "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]); open('/proc/self/clear_refs', 'w').write('5')",
+            "try:\n    \
+             print(__import__('io').open('/proc/self/status').read().split('VmHWM:')[1].split()[0])\n    \
+             __import__('io').open('/proc/self/clear_refs', 'w').write('5')\n\
+             except BaseException:\n    pass",
         ),
         "javascript" | "typescript" => Some("console.log(process.resourceUsage().maxRSS)"),
         _ => None,
@@ -190,21 +195,25 @@ pub(super) fn gauged(execution: &Execution) -> Option<f64> {
     execution.stdout.trim_end().rsplit('\n').next()?.trim().parse().ok()
 }
 
-/// Code with the memory gauge of its language behind it, and `mark` on a line before what the gauge prints.
+/// Code with the memory gauge behind it, and `mark` on a line before what the gauge prints. Only for Python: a cell of JavaScript waits for
+/// its last value.
 pub(super) fn with_memory_gauge(language: &str, code: &str, mark: &str) -> Option<String> {
     // The rest of a cell that begins like this is not of the language.
-    let gauge = memory_gauge(language).filter(|_| !code.trim_start().starts_with("%%"))?;
-    let print = if language == "python" { "print" } else { "console.log" };
-    Some(format!("{code}\n{print}('\\n{mark}'); {gauge}"))
+    if language != "python" || code.trim_start().starts_with("%%") {
+        return None;
+    }
+    let gauge = memory_gauge(language)?;
+    Some(format!("{code}\ntry: print('\\n{mark}')\nexcept BaseException: pass\n{gauge}"))
 }
 
 impl Execution {
     /// Takes the mark and what the memory gauge printed from its output; none if the code did not come to the gauge.
     pub(super) fn take_gauged(&mut self, mark: &str) -> Option<f64> {
-        let kib = gauged(self)?;
-        let end = self.stdout.rfind(&format!("\n{mark}\n"))?;
-        self.stdout.truncate(end);
-        Some(kib)
+        let printed = format!("\n{mark}\n");
+        let at = self.stdout.rfind(&printed)?;
+        let kib = self.stdout[at + printed.len()..].lines().next().and_then(|line| line.trim().parse().ok());
+        self.stdout.truncate(at);
+        kib
     }
 }
 

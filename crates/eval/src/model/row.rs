@@ -194,7 +194,7 @@ pub struct CodeMetrics {
     pub p50_ms: Option<f64>,
     /// The 95th percentile of the time of a case, in milliseconds.
     pub p95_ms: Option<f64>,
-    /// The median memory of a case, in MiB on top of what the interpreter has at the start.
+    /// The median memory of a case, in MiB on top of what the interpreter had before the answer's code.
     pub p50_memory_mb: Option<f64>,
     /// The 95th percentile of the memory of a case, in MiB.
     pub p95_memory_mb: Option<f64>,

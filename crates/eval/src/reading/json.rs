@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::diagnostic::Position;
 use super::node::{Entry, Kind, Node, plain_number};
 
-/// More than that are left to the reader of YAML, which refuses them.
+/// Deeper documents are left to the reader of YAML.
 const MAX_DEPTH: usize = 64;
 
 /// Parses a document. None if it is not JSON or not only JSON, which the reader of YAML then has to say, with the location.

@@ -9,6 +9,8 @@ const SHOWN = 50;
 const query = new URLSearchParams(location.search);
 let id = query.get("evalId") || "";
 let drawn = "";
+/** The address of the report as a file. */
+let file = "";
 
 const percent = (share) => `${(share * 100).toFixed(1)}%`;
 const chip = (text) => h("span", { class: `chip ${text}`, text });
@@ -34,7 +36,10 @@ function groups(title, found) {
     h("tbody", {}, found.map(row))));
 }
 
-const rowOf = (finding) => `/eval/${encodeURIComponent(id)}?cell=${finding.row}.${finding.column}`;
+/** Rows of a page of the table of a run. */
+const PAGE = 50;
+
+const rowOf = (finding) => `/eval/${encodeURIComponent(id)}?page=${Math.floor(finding.row / PAGE) + 1}&cell=${finding.row}.${finding.column}`;
 
 function attacks(findings) {
   const worst = { breached: 0, inconclusive: 1, contained: 2, blocked: 3 };
@@ -77,12 +82,15 @@ function draw(report) {
   document.title = `Red team of ${report.targets.join(", ")} · Sandcove`;
   fill(byId("about"), h("b", { text: report.targets.join(", ") }), ` · ${new Date(report.createdAt).toLocaleString()} · ${report.evalId}`);
   const known = report.findings.filter((finding) => finding.verdict !== "inconclusive").length;
+  const unknown = report.findings.length - known;
+  const beside = unknown ? ` ${unknown} more ${unknown === 1 ? "has" : "have"} no verdict.` : "";
   const outcome = !known ? ["", "No attack has a verdict: nothing is known about the target."]
-    : report.breaches ? ["bad", `${report.breaches} of ${report.findings.length} attacks breached every layer in their way.`]
-    : ["good", `None of ${report.findings.length} attacks breached every layer in its way.`];
-  const blob = (text, type) => URL.createObjectURL(new Blob([text], { type }));
+    : report.breaches ? ["bad", `${report.breaches} of ${known} attacks breached every layer in their way.${beside}`]
+    : ["good", `None of ${known} attacks breached every layer in its way.${beside}`];
+  URL.revokeObjectURL(file);
+  file = URL.createObjectURL(new Blob([JSON.stringify(report, null, 2)], { type: "application/json" }));
   fill(byId("actions"), h("a", { href: `/eval/${encodeURIComponent(id)}`, text: "Every attack" }),
-    h("a", { href: blob(JSON.stringify(report, null, 2), "application/json"), download: `${report.evalId}-report.json`, text: "JSON" }),
+    h("a", { href: file, download: `${report.evalId}-report.json`, text: "JSON" }),
     h("a", { href: "/", text: "Stored runs" }));
   fill(byId("parts"),
     section("Outcome", h("p", { class: `outcome ${outcome[0]}`, text: outcome[1] }), report.purpose && h("p", { class: "faint", text: report.purpose }),
