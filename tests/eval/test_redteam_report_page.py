@@ -21,7 +21,7 @@ def attack(sandcove, home, check):
     (home / "check.py").write_text(check)
     document = {
         "targets": [{"id": "file://./check.py", "label": f"check {HARM}", "config": {}}],
-        "redteam": {"purpose": f"adds numbers {HARM}", "plugins": ["sandbox:code-injection"], "strategies": ["basic", "code:spacing"]},
+        "redteam": {"purpose": f"adds numbers {HARM}", "plugins": ["sandbox:code-injection"], "strategies": ["basic", "code:spacing", "code:exec-base64", "code:string-split", "code:exec-hex"]},
     }
     (home / "promptfooconfig.yaml").write_text(json.dumps(document))
     environment = {key: value for key, value in os.environ.items() if not key.startswith("E2B_")}
@@ -74,6 +74,12 @@ def test_a_reader_finds_what_was_breached_and_its_evidence(browser, within, runs
         row.get_by_role("link").click()
         # The row of the attack is open, with its program.
         expect(page.get_by_role("dialog")).to_contain_text("popen")
+        # Also where the row is on another page of the table.
+        page.goto(f"{url.rstrip('/')}/report?evalId={runs[1]['evalId']}")
+        category.locator("summary").click()
+        category.get_by_role("button", name=re.compile("^Show")).click()
+        category.locator('a[href*="page=2"]').first.click()
+        expect(page.get_by_role("dialog")).to_be_visible()
         assert page.evaluate("window.harmed") is None and not failed
         # Without an id it is the newest.
         page.goto(f"{url.rstrip('/')}/report")

@@ -13,8 +13,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Runs the code of a case, and measures the MiB that the interpreter had at most, on top of what it had before the code of the answer. `mark`
-    /// is a word that the answer cannot know.
+    /// Runs the code of a case and measures its memory. `mark` is a word that the answer cannot know.
     pub(super) async fn run(&self, language: &str, code: &str, limits: Limits, mark: &str) -> Execution {
         let sandbox = &self.taken.sandbox;
         let gauge = self.before.and_then(|_| run::with_memory_gauge(language, code, mark));
@@ -74,6 +73,7 @@ async fn prepare(taken: &Taken, settings: &CodeSettings, language: &str) -> Resu
         );
     }
     setup.push_str(settings.setup.as_deref().unwrap_or_default());
+    // A JavaScript cell awaits its last value, so there the gauge is a cell of its own.
     let mut gauge = run::memory_gauge(language);
     if let Some(gauge) = gauge.take_if(|_| language == "python") {
         setup.push('\n');

@@ -174,11 +174,11 @@ pub(crate) async fn code_with(
     printed.execution(error, None, stopped, started)
 }
 
-/// Returns code that prints how much memory its interpreter had at most, in KiB, and fails with nothing: for Python since it last ran, for others since
-/// the interpreter started.
+/// Returns code that prints the maximum memory of its interpreter, in KiB: for Python since the code last ran, for JavaScript since the interpreter
+/// started. Callers ignore its failure.
 pub(super) fn memory_gauge(language: &str) -> Option<&'static str> {
     match language {
-        // `open` may be a function of the answer.
+        // An answer may define its own `open`. The code may run in the cell of a case, whose outcome it must not change.
         "python" => Some(
             "try:\n    \
              print(__import__('io').open('/proc/self/status').read().split('VmHWM:')[1].split()[0])\n    \
@@ -190,15 +190,15 @@ pub(super) fn memory_gauge(language: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns what a memory gauge printed last, in KiB.
+/// Returns the number on the last line of the output, which a memory gauge printed, in KiB.
 pub(super) fn gauged(execution: &Execution) -> Option<f64> {
     execution.stdout.trim_end().rsplit('\n').next()?.trim().parse().ok()
 }
 
-/// Code with the memory gauge behind it, and `mark` on a line before what the gauge prints. Only for Python: a cell of JavaScript waits for
-/// its last value.
+/// Returns code with the memory gauge appended and `mark` printed on the line before the gauge's. Python only: a JavaScript cell awaits its last
+/// value, so nothing may follow it.
 pub(super) fn with_memory_gauge(language: &str, code: &str, mark: &str) -> Option<String> {
-    // The rest of a cell that begins like this is not of the language.
+    // A cell magic: the rest of the cell is not Python.
     if language != "python" || code.trim_start().starts_with("%%") {
         return None;
     }
@@ -207,7 +207,7 @@ pub(super) fn with_memory_gauge(language: &str, code: &str, mark: &str) -> Optio
 }
 
 impl Execution {
-    /// Takes the mark and what the memory gauge printed from its output; none if the code did not come to the gauge.
+    /// Removes the mark and everything after it from the output, and returns what the memory gauge printed; none if the gauge did not run.
     pub(super) fn take_gauged(&mut self, mark: &str) -> Option<f64> {
         let printed = format!("\n{mark}\n");
         let at = self.stdout.rfind(&printed)?;

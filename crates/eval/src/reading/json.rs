@@ -16,7 +16,7 @@ use super::node::{Entry, Kind, Node, plain_number};
 /// Deeper documents are left to the reader of YAML.
 const MAX_DEPTH: usize = 64;
 
-/// Parses a document. None if it is not JSON or not only JSON, which the reader of YAML then has to say, with the location.
+/// Parses a document. None if the text is not plain JSON; the YAML reader then parses it or reports the error with its location.
 pub(super) fn parse(text: &str, file: &Arc<Path>) -> Option<Node> {
     if !text.trim_start().starts_with(['{', '[']) {
         return None;
@@ -43,7 +43,7 @@ impl<'t> Reader<'t, '_> {
                 let Pairs(pairs) = serde_json::from_str(raw).ok()?;
                 let mut entries: Vec<Entry> = Vec::with_capacity(pairs.len());
                 for (key, value) in pairs {
-                    // The reader of YAML says what is wrong with the second, and merges the other.
+                    // The YAML reader merges `<<` and reports duplicate keys.
                     if key == "<<" || entries.iter().any(|entry| entry.key == key) {
                         return None;
                     }

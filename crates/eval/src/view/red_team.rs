@@ -12,14 +12,14 @@ impl Library {
     /// Makes the report of the red team `id`, compared with the run before it.
     ///
     /// # Errors
-    /// When there is no such run, it is no red team, or the database cannot be read.
+    /// If no run has this id, the run is not a red team, or the database cannot be read.
     pub async fn red_team(&self, id: &str) -> Result<Report, ViewError> {
         let mut rows = self.recorded(id).await?;
         let evaluation = rows.evaluation().await?;
         let report = self.red_team_of(&evaluation, &mut rows, true).await?;
-        // One that has just begun has no attacks yet.
-        let begins = evaluation.config.get("redteam").is_some_and(|section| !section.is_null());
-        match report.findings.is_empty() && !begins {
+        // A red team that has just started has no attacks yet.
+        let is_red_team = evaluation.config.get("redteam").is_some_and(|section| !section.is_null());
+        match report.findings.is_empty() && !is_red_team {
             true => Err(ViewError::NoRedTeam(id.to_owned())),
             false => Ok(report),
         }
@@ -28,7 +28,7 @@ impl Library {
     /// Makes the report of a run and its rows; `is_stored` says whether it is compared with the run before it.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub async fn red_team_of(
         &self,
         evaluation: &Evaluation,
