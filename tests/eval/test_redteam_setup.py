@@ -56,7 +56,7 @@ DRAFT = {"name": "check", "id": "file://./check.py", "purpose": "adds numbers", 
 
 def printed(pages):
     """What the red team that was started last prints until it ends, and its exit status."""
-    request = urllib.request.Request(f"{pages.address}/api/redteam/output", headers={"Authorization": f"Bearer {pages.token}"})
+    request = urllib.request.Request(f"{pages.address}/api/run/output", headers={"Authorization": f"Bearer {pages.token}"})
     lines, name = [], ""
     with urllib.request.urlopen(request, timeout=300) as response:
         for raw in response:
@@ -102,13 +102,13 @@ def test_one_runs_at_a_time_and_can_be_stopped(pages, tmp_path):
     slow = {**DRAFT, "id": "file://./slow.py"}
     assert pages("/api/redteam/setup", {"draft": slow, "run": True})[0] == 200
     status, answer = pages("/api/redteam/setup", {"draft": slow, "replace": True, "run": True})
-    assert (status, answer["error"]) == (400, "a red team is running already")
+    assert (status, answer["error"]) == (400, "something is running already; wait for it, or stop it")
     deadline = time.monotonic() + 120
-    while not pages("/api/redteam/stop", {})[1]["stopped"]:
+    while not pages("/api/run/stop", {})[1]["stopped"]:
         assert time.monotonic() < deadline
     lines, end = printed(pages)
     assert end != 0, lines
-    assert pages("/api/redteam/stop", {})[1] == {"stopped": False}
+    assert pages("/api/run/stop", {})[1] == {"stopped": False}
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,33 @@ def test_a_second_run_appears_and_is_compared(page, home):
     expect(page.locator(".head.output")).to_have_count(4)
 
 
+def test_a_run_is_chosen_before_the_list_has_arrived(page, home):
+    evaluate(home, SUITE.replace("First run", "Second run"))
+    page.get_by_role("button", name="Compare").wait_for()
+    held = []
+    page.route("**/api/results?*", lambda route: held.append(route))
+    page.keyboard.press("Control+k")
+    expect(page.get_by_role("combobox")).to_be_focused()
+    page.keyboard.type("nowhere")
+    page.keyboard.press("Enter")
+    while not held:
+        page.wait_for_timeout(50)
+    held.pop().continue_()
+    expect(page.locator(".choose .empty")).to_have_text("No run is called that.")
+    # The first one empties the field.
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog")).to_have_count(0)
+    page.keyboard.press("Control+k")
+    page.keyboard.type("second RUN")
+    page.keyboard.press("Enter")
+    while not held:
+        page.wait_for_timeout(50)
+    held.pop().continue_()
+    expect(page.locator("#name")).to_have_text("Second run")
+    expect(page.locator("dialog")).to_have_count(0)
+
+
 def test_what_fails_since_another_run_is_in_sight(page, home):
     first = unquote(page.url.rsplit("/", 1)[1])
     evaluate(home, SUITE.replace("First run", "Second run").replace("['Say ", "['Speak "))

@@ -44,6 +44,8 @@ def test_a_suite_is_evaluated(typist):
     typist.shows("eval import run.json --new-id")
     typist.shows(f"eval retry {run}")
     assert f"/dashboard/evaluations/{run}" in typist.shows(f"eval share {run}")
+    assert run in typist.shows(f"share {run} -o shared.html")
+    assert "</html>" in (typist.home / "shared.html").read_text()
     typist.shows(f"eval delete {run}")
     for verb in ("show", "export", "retry", "share", "delete"):
         typist.fails(f"eval {verb} {run}", hint=run)

@@ -258,7 +258,7 @@ fn hints(error: &mut clap::Error) -> String {
 }
 
 /// Commands about suites and stored runs that promptfoo has without a word before them; here they are commands of `eval`.
-const OF_EVAL: [&str; 8] = ["cache", "delete", "export", "import", "init", "list", "retry", "show"];
+const OF_EVAL: [&str; 9] = ["cache", "delete", "export", "import", "init", "list", "retry", "share", "show"];
 
 /// Makes the short form of a command of `eval` the one that the command line knows: `sandcove init` is `sandcove eval init`.
 fn spell_out(arguments: &mut Vec<OsString>) {
@@ -410,7 +410,7 @@ async fn dispatch(cli: Cli, matches: &ArgMatches, keys: Option<Keys>) -> Result<
         Command::Validate(args) => commands::validate::top_level(*args, &at()?).await,
         Command::Redteam(args) => commands::redteam::redteam(*args, &at()?).await,
         Command::Generate(args) => commands::generate::generate(args).await,
-        Command::View(args) => commands::view::view(args).await,
+        Command::View(args) => commands::view::view(args, &at()?).await,
         Command::Doctor { server_account, json } => {
             let settings = Settings::resolve(place, &ServerArgs::default())?;
             let account = server_account.unwrap_or(settings.server_account);

@@ -22,6 +22,7 @@ const FILES: &[(&str, &str, &str)] = files!(
     "icon.svg" SVG,
     "start.js" SCRIPT,
     "main.js" SCRIPT,
+    "again.js" SCRIPT,
     "api.js" SCRIPT,
     "dom.js" SCRIPT,
     "state.js" SCRIPT,

@@ -17,6 +17,8 @@ pub(crate) enum Refused {
     Token,
     /// The server sets up no red teams.
     NoSetup,
+    /// The server runs nothing.
+    NoRuns,
     /// The request is malformed.
     Invalid(String),
     /// The runs could not be read or changed.
@@ -43,6 +45,9 @@ impl IntoResponse for Refused {
             ),
             Self::NoSetup => {
                 (StatusCode::NOT_FOUND, "start `sandcove redteam setup` to set up a red team".to_owned())
+            }
+            Self::NoRuns => {
+                (StatusCode::NOT_FOUND, "start `sandcove view --run` to run stored runs again".to_owned())
             }
             Self::Invalid(text) => (StatusCode::BAD_REQUEST, text),
             Self::Stored(error) => {

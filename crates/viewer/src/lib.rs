@@ -10,11 +10,13 @@ mod guard;
 mod live;
 mod manage;
 mod read;
+mod rerun;
 mod running;
 mod setup;
 mod shared;
 mod table;
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,7 +29,6 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 pub use guard::Token;
-pub use running::Setup;
 use shared::Shared;
 
 /// A server that is bound and not yet running.
@@ -44,21 +45,32 @@ impl Viewer {
     /// # Errors
     /// When the address cannot be bound.
     pub async fn bind(address: SocketAddr, directory: PathBuf) -> std::io::Result<Self> {
-        Self::with(address, directory, None).await
+        Self::with(address, directory, None, None).await
     }
 
-    /// As [`bind`](Self::bind), with the pages that set up red teams. Every client needs the token, for they run programs.
+    /// As [`bind`](Self::bind), with pages that run stored runs again with the program and arguments of `command`, and set up red teams in the directory
+    /// `setup`. Every client needs the token, for they run programs.
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
-    pub async fn bind_setup(address: SocketAddr, directory: PathBuf, setup: Setup) -> std::io::Result<Self> {
-        Self::with(address, directory, Some(setup)).await
+    pub async fn bind_running(
+        address: SocketAddr,
+        directory: PathBuf,
+        command: Vec<OsString>,
+        setup: Option<PathBuf>,
+    ) -> std::io::Result<Self> {
+        Self::with(address, directory, Some(command), setup).await
     }
 
-    async fn with(address: SocketAddr, directory: PathBuf, setup: Option<Setup>) -> std::io::Result<Self> {
+    async fn with(
+        address: SocketAddr,
+        directory: PathBuf,
+        command: Option<Vec<OsString>>,
+        setup: Option<PathBuf>,
+    ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
-        let needs_token = setup.is_some() || !address.ip().is_loopback();
-        let shared = Arc::new(Shared::new(directory, setup));
+        let needs_token = command.is_some() || !address.ip().is_loopback();
+        let shared = Arc::new(Shared::new(directory, command, setup));
         Ok(Self { listener, token: needs_token.then(Token::random), shared })
     }
 
@@ -114,6 +126,7 @@ pub(crate) fn router(shared: Arc<Shared>, token: Option<Token>) -> Router {
         .route("/eval/{id}", patch(manage::amend).delete(manage::forget))
         .route("/eval/{id}/author", patch(manage::set_author))
         .route("/eval/{id}/copy", post(manage::copy))
+        .route("/eval/{id}/run", post(rerun::run))
         .route("/eval/{id}/table", get(table::table))
         .route("/eval/{id}/metadata-keys", get(read::metadata_keys))
         .route("/eval/{id}/metadata-values", get(read::metadata_values))
@@ -123,8 +136,8 @@ pub(crate) fn router(shared: Arc<Shared>, token: Option<Token>) -> Router {
         .route("/redteam/report/{id}", get(read::red_team))
         .route("/redteam/setup", get(setup::offer).post(setup::write))
         .route("/redteam/review", post(setup::review))
-        .route("/redteam/output", get(setup::output))
-        .route("/redteam/stop", post(setup::stop))
+        .route("/run/output", get(rerun::output))
+        .route("/run/stop", post(rerun::stop))
         .fallback(error::no_route);
     Router::new()
         .nest("/api", api)

@@ -1,6 +1,7 @@
-//! One red team at a time, in a process of its own, and its output.
+//! One run at a time, of a suite or a red team, in a process of its own, and its output.
 
 use std::convert::Infallible;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,69 +13,64 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::{Notify, watch};
 
-/// Lines that are kept of a red team. What it prints is short; a target may print more.
+/// Lines that are kept of a run. What it prints is short; a target may print more.
 const MAX_LINES: usize = 20_000;
 /// Bytes that are kept of a line.
 const MAX_LINE: usize = 10_000;
 
-/// Settings of the pages: the directory of the configuration, and the program that runs it.
-#[derive(Debug)]
-pub struct Setup {
-    pub(crate) directory: PathBuf,
-    pub(crate) runs: Runs,
-}
+/// Why nothing is started while something is running.
+pub(crate) const BUSY: &str = "something is running already; wait for it, or stop it";
 
-impl Setup {
-    /// Writes to `directory`, and runs what it wrote with the command `program`, whose results are stored in `home`.
-    pub fn new(directory: PathBuf, program: PathBuf, home: PathBuf) -> Self {
-        Self { directory, runs: Runs::new(program, home) }
-    }
-}
-
-/// Output of a red team so far, and its exit status.
+/// Output of a run so far, and its exit status.
 #[derive(Debug, Default)]
 struct Printed {
-    /// Counts red teams; 0 before the first.
+    /// Counts runs; 0 before the first.
     run: u64,
     lines: Vec<String>,
     end: Option<i32>,
 }
 
-/// The red team that was started last.
+/// The run that was started last.
 #[derive(Debug)]
 pub(crate) struct Runs {
-    program: PathBuf,
+    /// The program that runs suites, and its first arguments.
+    command: Vec<OsString>,
     home: PathBuf,
     printed: Arc<Mutex<Printed>>,
     /// Counts changes of `printed`.
     changes: watch::Sender<u64>,
-    /// Interrupts the red team that is running.
+    /// Interrupts what is running.
     interrupt: Arc<Notify>,
 }
 
 impl Runs {
-    /// No red team yet.
-    pub(crate) fn new(program: PathBuf, home: PathBuf) -> Self {
+    /// No run yet. `command` begins the command lines that run suites, and `home` is the directory of stored runs.
+    pub(crate) fn new(command: Vec<OsString>, home: PathBuf) -> Self {
         // Where none was started, there is none to wait for.
         let printed = Printed { end: Some(0), ..Printed::default() };
         let printed = Arc::new(Mutex::new(printed));
-        Self { program, home, printed, changes: watch::Sender::new(0), interrupt: Arc::default() }
+        Self { command, home, printed, changes: watch::Sender::new(0), interrupt: Arc::default() }
     }
 
-    /// Whether a red team is running.
+    /// Whether something is running.
     pub(crate) fn is_running(&self) -> bool {
         lock(&self.printed).end.is_none()
     }
 
-    /// Starts a red team with this configuration.
-    pub(crate) fn start(&self, config: &Path, directory: &Path) -> Result<(), String> {
+    /// Starts the program with these arguments, in this directory.
+    pub(crate) fn start(
+        &self,
+        arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+        directory: &Path,
+    ) -> Result<(), String> {
         let mut printed = lock(&self.printed);
         if printed.end.is_none() {
-            return Err("a red team is running already".to_owned());
+            return Err(BUSY.to_owned());
         }
-        let child = Command::new(&self.program)
-            .args(["redteam", "run", "--force", "-c"])
-            .arg(config)
+        let (program, first) = self.command.split_first().ok_or("there is no program to start")?;
+        let child = Command::new(program)
+            .args(first)
+            .args(arguments)
             .current_dir(directory)
             .env("PROMPTFOO_CONFIG_DIR", &self.home)
             .env("NO_COLOR", "1")
@@ -83,18 +79,18 @@ impl Runs {
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| format!("failed to start `{}`: {error}", self.program.display()))?;
+            .map_err(|error| format!("failed to start `{}`: {error}", program.display()))?;
         *printed = Printed { run: printed.run + 1, ..Printed::default() };
         drop(printed);
         self.changes.send_modify(|count| *count += 1);
-        // One of the team before, which ended by itself meanwhile, is not for this one.
+        // One for the run before, which ended by itself meanwhile, is not for this one.
         let interrupt = Arc::clone(&self.interrupt);
         let _ = interrupt.notified().now_or_never();
         tokio::spawn(follow(child, interrupt, Arc::clone(&self.printed), self.changes.clone()));
         Ok(())
     }
 
-    /// Interrupts the red team, as Ctrl-C does, and returns whether there was one.
+    /// Interrupts what is running, as Ctrl-C does, and returns whether something was.
     pub(crate) fn stop(&self) -> bool {
         let is_running = self.is_running();
         if is_running {
@@ -103,7 +99,7 @@ impl Runs {
         is_running
     }
 
-    /// `start` when a red team was started, its `lines` from the first as they come, and then `end` with its exit status.
+    /// `start` when something was started, its `lines` from the first as they come, and then `end` with its exit status.
     pub(crate) fn events(&self) -> impl Stream<Item = Result<Event, Infallible>> + use<> {
         let reader = Reader { printed: Arc::clone(&self.printed), run: 0, at: 0, ended: 0 };
         stream::unfold((reader, self.changes.subscribe()), |(mut reader, mut changes)| async move {

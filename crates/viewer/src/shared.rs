@@ -1,11 +1,12 @@
 //! The state that all requests share.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use sandcove_eval::view::Library;
 use tokio::sync::watch;
 
-use crate::running::Setup;
+use crate::running::Runs;
 
 /// The state that all requests share.
 #[derive(Debug)]
@@ -14,13 +15,16 @@ pub(crate) struct Shared {
     pub(crate) library: Library,
     /// The number of changes, which pages are notified of.
     pub(crate) changes: watch::Sender<u64>,
-    /// Setting up red teams, where the pages for it are served.
-    pub(crate) setup: Option<Setup>,
+    /// What the pages run, where they may run something.
+    pub(crate) runs: Option<Runs>,
+    /// The directory that red teams are set up in, where the pages for it are served.
+    pub(crate) setup: Option<PathBuf>,
 }
 
 impl Shared {
-    /// The runs in `directory`, and no changes.
-    pub(crate) fn new(directory: PathBuf, setup: Option<Setup>) -> Self {
-        Self { library: Library::new(directory), changes: watch::Sender::new(0), setup }
+    /// The runs in `directory`, and no changes. The pages may run `command`.
+    pub(crate) fn new(directory: PathBuf, command: Option<Vec<OsString>>, setup: Option<PathBuf>) -> Self {
+        let runs = command.map(|command| Runs::new(command, directory.clone()));
+        Self { library: Library::new(directory), changes: watch::Sender::new(0), runs, setup }
     }
 }

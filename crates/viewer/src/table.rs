@@ -32,7 +32,9 @@ pub(crate) async fn table(
         return file(shared, id, what, None).await;
     }
     let wanted = wanted(&query)?;
-    Ok(Json(shared.library.page(&id, &wanted).await?).into_response())
+    let mut page = shared.library.page(&id, &wanted).await?;
+    page["isRepeatable"] = (shared.runs.is_some() && shared.library.is_repeatable(&id).await?).into();
+    Ok(Json(page).into_response())
 }
 
 /// Reads the query of a page.

@@ -1,5 +1,6 @@
 //! The server that a command uses: from flags, then the `E2B_*` variables, then the selected context, then the server of this machine.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -20,6 +21,18 @@ pub struct Place {
     pub data_dir: PathBuf,
     /// Whether `--data-dir` was given, which selects the server of that directory.
     pub explicit: bool,
+}
+
+impl Place {
+    /// Returns the start of command lines that run this program for the same server.
+    pub fn command(&self) -> Result<Vec<OsString>> {
+        let program = std::env::current_exe().context("failed to find this program")?;
+        let mut command = vec![program.into_os_string()];
+        if self.explicit {
+            command.extend(["--data-dir".into(), std::path::absolute(&self.data_dir)?.into_os_string()]);
+        }
+        Ok(command)
+    }
 }
 
 /// Options of commands that need a server.

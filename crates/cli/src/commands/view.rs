@@ -9,6 +9,7 @@ use clap::Args;
 use sandcove_viewer::Viewer;
 
 use super::ports::browse;
+use super::reach::Place;
 use crate::output::out;
 use crate::signals::Signals;
 
@@ -22,6 +23,9 @@ pub struct ViewArgs {
     /// address to listen on; clients of any but a loopback address need the printed token
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_parser = address)]
     host: IpAddr,
+    /// offer to run stored runs again; clients need the printed token, because this runs programs
+    #[arg(long)]
+    run: bool,
     /// accepted for compatibility; a browser is opened by default
     #[arg(short, long)]
     yes: bool,
@@ -41,7 +45,7 @@ fn address(text: &str) -> Result<IpAddr> {
 }
 
 /// Serves the page until a signal ends it.
-pub async fn view(args: ViewArgs) -> Result<ExitCode> {
+pub async fn view(args: ViewArgs, place: &Place) -> Result<ExitCode> {
     if let Some(missing) = args.directory.as_ref().filter(|directory| !directory.is_dir()) {
         bail!(
             "`{}` is not a directory of stored evaluations\nhint: leave it out to see those of this account",
@@ -50,9 +54,15 @@ pub async fn view(args: ViewArgs) -> Result<ExitCode> {
     }
     let directory = args.directory.unwrap_or_else(sandcove_eval::home::directory);
     let wanted = SocketAddr::new(args.host, args.port);
-    let viewer = Viewer::bind(wanted, directory)
-        .await
-        .with_context(|| format!("failed to listen on {wanted} (--port takes another port)"))?;
+    if args.run && !args.host.is_loopback() {
+        bail!("--run is for this machine only\nhint: leave out --host, or --run");
+    }
+    let bound = match args.run {
+        true => Viewer::bind_running(wanted, std::path::absolute(directory)?, place.command()?, None).await,
+        false => Viewer::bind(wanted, directory).await,
+    };
+    let viewer =
+        bound.with_context(|| format!("failed to listen on {wanted} (--port takes another port)"))?;
     let address = viewer.address()?;
     let address = SocketAddr::new(reachable(address.ip()), address.port());
     let url = match viewer.token() {

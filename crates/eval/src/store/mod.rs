@@ -41,11 +41,11 @@ pub enum StoreError {
     /// There are no runs.
     #[error("no run is stored")]
     Empty,
-    /// The run was imported, or no run has the id.
-    #[error("run `{0}` cannot be resumed: it is not stored, or was imported")]
+    /// The run was imported or copied, or no run has the id.
+    #[error("run `{0}` cannot be resumed or run again: it is not stored, or was made elsewhere")]
     NotResumable(String),
     /// No run was made here.
-    #[error("no run is stored that can be resumed")]
+    #[error("no run is stored that can be resumed or run again")]
     NothingToResume,
     /// The suite has other rows than the run.
     #[error(

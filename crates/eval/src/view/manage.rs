@@ -1,4 +1,4 @@
-//! Renaming, copying and deleting runs.
+//! Renaming, copying and deleting runs, and what can be run again.
 
 use serde_json::{Value, json};
 use sqlx::Connection;
@@ -77,6 +77,16 @@ impl Library {
             .await?;
         transaction.commit().await?;
         Ok((copy, tests))
+    }
+
+    /// Whether a run can be run again: it was made here, so its options are stored with it. Imported runs and copies have none.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub async fn is_repeatable(&self, id: &str) -> Result<bool, ViewError> {
+        let mut connection = self.open().await?;
+        let known = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM eval_runs WHERE eval_id = ?)");
+        Ok(known.bind(id).fetch_one(&mut connection).await?)
     }
 
     /// Deletes runs, all of them or none.

@@ -15,7 +15,7 @@ mod red_team;
 mod scan;
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -88,6 +88,11 @@ impl Library {
     /// The runs in `directory`, which may be missing yet.
     pub fn new(directory: PathBuf) -> Self {
         Self { directory, changes: AtomicU64::new(0), recent: Mutex::default(), tests: Mutex::default() }
+    }
+
+    /// Returns the directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     async fn open(&self) -> Result<SqliteConnection, ViewError> {

@@ -36,6 +36,8 @@ export const api = {
   metadataValues: (id, key) => ask("GET", `${run(id)}/metadata-values?key=${encodeURIComponent(key)}`).then((answer) => answer.values),
   rename: (id, description) => ask("PATCH", run(id), { config: { description } }),
   copy: (id) => ask("POST", `${run(id)}/copy`, {}),
+  rerun: (id, what) => ask("POST", `${run(id)}/run`, what),
+  stop: () => ask("POST", "/api/run/stop", {}),
   forget: (id) => ask("DELETE", run(id)),
   file: (id, format) => `${run(id)}/table?format=${format}`,
 };
@@ -49,4 +51,13 @@ export function listen(changed) {
     first = false;
   });
   events.addEventListener("update", () => changed());
+}
+
+/** Calls back for what the server runs: when it begins, with its lines as they come, and with its exit status. Returns what ends that. */
+export function follow({ begins, prints, ends }) {
+  const events = new EventSource("/api/run/output");
+  events.addEventListener("start", begins);
+  events.addEventListener("lines", (event) => prints(event.data));
+  events.addEventListener("end", (event) => ends(Number(event.data)));
+  return () => events.close();
 }

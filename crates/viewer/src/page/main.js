@@ -1,5 +1,6 @@
 // Brings the parts together: what is in the address is read from the server and shown.
 
+import { again } from "./again.js";
 import { api, listen } from "./api.js";
 import * as cell from "./cell.js";
 import * as charts from "./charts.js";
@@ -107,6 +108,7 @@ function drawActions() {
     state.beside.map((id) => h("button", { type: "button", class: "beside-chip", title: `compared with ${id}; removes it`, onclick: () => compareWithout(id) }, `vs ${id} ✕`)),
     page.isRedteam && h("a", { class: "report", href: `/report?evalId=${encodeURIComponent(state.id)}`, text: "Report" }),
     button("Compare", "Show another run's answers to the same tests beside these", compare),
+    page.isRepeatable && button("Run again", "Run this suite again, as it is now", () => again(page, openRun)),
     exports(), button("Rename", "Give this run another name", rename), button("Copy", "Make a copy of this run", copy),
     button("Delete", "Delete this run", forget), button("?", "Keys (?)", help));
 }

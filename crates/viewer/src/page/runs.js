@@ -9,18 +9,23 @@ export const when = (ms) => new Date(ms).toLocaleString(undefined, { dateStyle: 
 
 /** A dialog in which a run is looked for and chosen; gives its id, or null. `other` leaves the current one out, and puts those of the same
  * tests first. */
-export async function choose(title, current, other = false) {
-  const all = await api.runs();
-  const tests = (all.find((run) => run.evalId === current) || {}).datasetId;
-  const isSame = (run) => other && run.datasetId === tests;
-  const runs = other ? all.filter((run) => run.evalId !== current).sort((a, b) => isSame(b) - isSame(a)) : all;
+export function choose(title, current, other = false) {
   return new Promise((resolve) => {
+    // Null until they are read: what is typed meanwhile counts.
+    let runs = null;
+    let isHurried = false;
+    let tests = null;
     let chosen = null;
     let at = 0;
     let shown = [];
+    const isSame = (run) => other && run.datasetId === tests;
     const take = (run) => {
       chosen = run ? run.evalId : null;
       box.close();
+    };
+    const enter = () => {
+      if (!runs) isHurried = true;
+      else if (shown[at]) take(shown[at]);
     };
     const option = (run, place) => h("div", {
       role: "option", id: `run-${place}`, class: "run", "aria-selected": String(place === at), onclick: () => take(run),
@@ -37,6 +42,7 @@ export async function choose(title, current, other = false) {
       if (list.children[at]) list.children[at].scrollIntoView({ block: "nearest" });
     };
     const filter = () => {
+      if (!runs) return;
       const wanted = input.value.toLowerCase().split(/\s+/).filter(Boolean);
       const text = (run) => `${run.label} ${(run.providers || []).map((one) => one.id).join(" ")} ${when(run.createdAt)}`.toLowerCase();
       shown = runs.filter((run) => wanted.every((word) => text(run).includes(word))).slice(0, 200);
@@ -49,14 +55,19 @@ export async function choose(title, current, other = false) {
       onkeydown: (event) => {
         const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8 }[event.key];
         if (step) select(at + step);
-        else if (event.key === "Enter") take(shown[at]);
+        else if (event.key === "Enter") enter();
         else return;
         event.preventDefault();
       },
     });
     const box = dialog(title, { class: "choose" }, h("h2", { text: title }), input, list);
     box.addEventListener("close", () => resolve(chosen));
-    filter();
     input.focus();
+    api.runs().then((all) => {
+      tests = (all.find((run) => run.evalId === current) || {}).datasetId;
+      runs = other ? all.filter((run) => run.evalId !== current).sort((a, b) => isSame(b) - isSame(a)) : all;
+      filter();
+      if (isHurried) enter();
+    }, (error) => fill(list, h("p", { class: "empty", text: error.message })));
   });
 }

@@ -1,6 +1,7 @@
 // Sets up a red team in five steps, writes its configuration, and runs it.
 
-import { ask } from "./api.js";
+import { api, ask, follow } from "./api.js";
+import { RUN_ID } from "./again.js";
 import { button, byId, fill, h, say } from "./dom.js";
 
 const STEPS = ["Target", "Purpose", "Plugins", "Strategies", "Review"];
@@ -118,7 +119,7 @@ async function review(place) {
       button("Save", "Write the configuration", write(false)),
       h("label", {}, replace, " replace a configuration that is there"),
       button("Run now", "Write the configuration, replacing one that is there, and run it", write(true), { class: "main", id: "run", disabled: running }),
-      button("Stop", "Interrupt the red team", () => ask("POST", "/api/redteam/stop", {}).catch((error) => complain(error.message)), { id: "stop", disabled: !running })),
+      button("Stop", "Interrupt the red team", () => api.stop().catch((error) => complain(error.message)), { id: "stop", disabled: !running })),
     h("div", { id: "output" }));
   output();
 }
@@ -130,7 +131,7 @@ function output() {
   byId("run").disabled = running;
   byId("stop").disabled = !running;
   if (!running && ended === null) return;
-  const id = lines.match(/\beval-\w{3}-[\d:T-]+\d/);
+  const id = lines.match(RUN_ID);
   const state = running ? "Running…" : ended === 0 ? "No breach." : ended === 100 ? "Breached." : ended === 3 ? "Inconclusive." : `Ended with status ${ended}.`;
   fill(place, h("p", {}, h("b", { id: "state", text: state }), id && [" ",
     h("a", { href: `/report?evalId=${encodeURIComponent(id[0])}`, text: "See the report" }), " ", h("a", { href: `/eval/${encodeURIComponent(id[0])}`, text: "See the answers" })]), h("pre", { id: "lines", text: lines }));
@@ -151,20 +152,21 @@ function go(step) {
 }
 
 function listen() {
-  const events = new EventSource("/api/redteam/output");
-  events.addEventListener("start", () => {
-    [lines, ended, running] = ["", null, true];
-    output();
-  });
-  events.addEventListener("lines", (event) => {
-    lines += `${event.data}\n`;
-    output();
-  });
-  events.addEventListener("end", (event) => {
-    // The server reports an end where nothing was started, too.
-    if (!running) return;
-    [ended, running] = [Number(event.data), false];
-    output();
+  follow({
+    begins: () => {
+      [lines, ended, running] = ["", null, true];
+      output();
+    },
+    prints: (more) => {
+      lines += `${more}\n`;
+      output();
+    },
+    ends: (status) => {
+      // The server reports an end where nothing was started, too.
+      if (!running) return;
+      [ended, running] = [status, false];
+      output();
+    },
   });
 }
 

@@ -28,7 +28,7 @@ use super::validate::{ValidateArgs, validate};
 use crate::output::{note, out};
 use crate::report::described;
 use args::RunArgs;
-use run::{Again, Task};
+use run::{Again, Part, Task};
 
 #[derive(Debug, Args)]
 pub struct EvalArgs {
@@ -49,6 +49,14 @@ enum EvalCommand {
         /// id of the run
         #[arg(add = candidates::runs())]
         id: String,
+        #[command(flatten)]
+        run: Box<RunArgs>,
+    },
+    /// run the suite of a stored run again as it is now, with the options of that run, as a new run
+    Rerun {
+        /// id of the run [default: the newest run]
+        #[arg(add = candidates::runs())]
+        id: Option<String>,
         #[command(flatten)]
         run: Box<RunArgs>,
     },
@@ -109,6 +117,9 @@ enum EvalCommand {
         /// id of the run [default: the newest run]
         #[arg(add = candidates::runs())]
         id: Option<String>,
+        /// write the run to this file instead, such as report.html, a page that needs no server; extensions as for `export`
+        #[arg(short, long, value_name = "FILE", conflicts_with = "json")]
+        output: Option<String>,
         /// print JSON
         #[arg(long)]
         json: bool,
@@ -142,9 +153,19 @@ pub async fn eval(args: EvalArgs, place: &Place) -> Result<ExitCode> {
         Some(EvalCommand::Validate(validated)) => {
             return validate(*validated, &server(&args.reach, place)).await;
         }
-        Some(EvalCommand::Retry { id, run }) => (*run, Task::Run(Some(Again { id: Some(id), errors: true }))),
-        Some(EvalCommand::Share { id, json }) => {
+        Some(EvalCommand::Retry { id, run }) => {
+            (*run, Task::Run(Some(Again { id: Some(id), part: Part::Errors })))
+        }
+        Some(EvalCommand::Rerun { id, run }) => {
+            let id = id.filter(|id| id != "latest");
+            (*run, Task::Run(Some(Again { id, part: Part::All })))
+        }
+        Some(EvalCommand::Share { id, output, json }) => {
             let id = id.as_deref().filter(|id| *id != "latest");
+            if output.is_some() {
+                stored::export(id, output.as_deref()).await?;
+                return Ok(ExitCode::SUCCESS);
+            }
             let (id, url) = share(&args.reach.client(place)?, id).await?;
             match json {
                 true => out!("{}", json!({ "evalId": id, "url": url })),
@@ -155,8 +176,8 @@ pub async fn eval(args: EvalArgs, place: &Place) -> Result<ExitCode> {
         Some(other) => return manage(other).await,
         None => {
             let again = match &args.run.resume {
-                Some(id) => Some(Again { id: id.clone(), errors: false }),
-                None => args.run.retry_errors.then_some(Again { id: None, errors: true }),
+                Some(id) => Some(Again { id: id.clone(), part: Part::Rest }),
+                None => args.run.retry_errors.then_some(Again { id: None, part: Part::Errors }),
             };
             (args.run, Task::Run(again))
         }
@@ -228,7 +249,10 @@ async fn manage(command: EvalCommand) -> Result<ExitCode> {
             let removed = answers::clear_cache().context("failed to clear the cache")?;
             out!("removed {}", count(removed, "answer"));
         }
-        EvalCommand::Validate(_) | EvalCommand::Retry { .. } | EvalCommand::Share { .. } => {
+        EvalCommand::Validate(_)
+        | EvalCommand::Retry { .. }
+        | EvalCommand::Rerun { .. }
+        | EvalCommand::Share { .. } => {
             unreachable!("handled with the runs")
         }
     }

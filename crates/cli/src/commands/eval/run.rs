@@ -35,13 +35,24 @@ const FAILED: u8 = 100;
 /// Exit code after Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
-/// A stored run to resume.
+/// A stored run to go back to.
 #[derive(Debug, Clone)]
 pub struct Again {
     /// The id; none for the newest run.
     pub id: Option<String>,
-    /// Whether rows with errors are run again.
-    pub errors: bool,
+    /// The part of it to run.
+    pub part: Part,
+}
+
+/// The part of a stored run that is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// What it has not run yet.
+    Rest,
+    /// That, and the rows that ended with an error.
+    Errors,
+    /// All of it, as a new run of the suite as it is now.
+    All,
 }
 
 /// Work to do with a suite.
@@ -49,7 +60,7 @@ pub struct Again {
 pub enum Task {
     /// Check it without running it.
     Validate,
-    /// Run it, or resume a stored run.
+    /// Run it, or a stored run.
     Run(Option<Again>),
 }
 
@@ -101,7 +112,7 @@ async fn once(
     sources: &mut Sources,
 ) -> Result<u8> {
     let again = match task {
-        Task::Run(Some(again)) => Some(resume(&mut args, again).await?),
+        Task::Run(Some(again)) => go_back(&mut args, again).await?,
         Task::Run(None) | Task::Validate => None,
     };
     let validate = matches!(task, Task::Validate);
@@ -215,19 +226,20 @@ pub fn outputs(args: &RunArgs, suite: &Suite) -> Result<Vec<String>> {
     Ok(outputs)
 }
 
-/// Makes `args` those that a stored run was started with, and enters the directory it was started in.
-async fn resume(args: &mut RunArgs, again: &Again) -> Result<Start> {
+/// Makes `args` those that a stored run was started with, and enters the directory it was started in. Returns how it is resumed; none
+/// for a new run.
+async fn go_back(args: &mut RunArgs, again: &Again) -> Result<Option<Start>> {
     if !args.load.configs.is_empty() {
-        note!("-c has no effect: the run is resumed with the configuration it was started with");
+        note!("-c has no effect: the configuration is the one that the run was started with");
     }
     let (id, invocation) = store::invocation(again.id.as_deref()).await?;
     let first: RunArgs = serde_json::from_value(invocation)
-        .with_context(|| format!("run `{id}` cannot be resumed: its options cannot be read"))?;
+        .with_context(|| format!("`{id}` cannot be run again: its options cannot be read"))?;
     let directory = first.load.directory.clone();
     *args = args.resuming(first)?;
     std::env::set_current_dir(&directory)
         .with_context(|| format!("failed to enter `{}`", directory.display()))?;
-    Ok(Start::Again { id, errors: again.errors })
+    Ok((again.part != Part::All).then(|| Start::Again { id, errors: again.part == Part::Errors }))
 }
 
 /// Sends a message for every Ctrl-C from now on. A run that is not stored cannot pause, so it is given up at once.

@@ -141,7 +141,7 @@ fn layer(text: &str) -> Result<Layer, String> {
 pub async fn redteam(args: RedteamArgs, place: &Place) -> Result<ExitCode> {
     match args.command {
         RedteamCommand::Init(args) => init::init(&args),
-        RedteamCommand::Setup(args) => setup::setup(args).await,
+        RedteamCommand::Setup(args) => setup::setup(args, place).await,
         RedteamCommand::Generate(args) => generate::generate(&args).await,
         RedteamCommand::Run(args) => run::run(args, true, place).await,
         RedteamCommand::Eval(args) => run::run(args, false, place).await,

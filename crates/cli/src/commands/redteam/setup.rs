@@ -6,9 +6,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use sandcove_viewer::{Setup, Viewer};
+use sandcove_viewer::Viewer;
 
 use crate::commands::ports::browse;
+use crate::commands::reach::Place;
 use crate::output::out;
 use crate::signals::Signals;
 
@@ -28,16 +29,19 @@ pub(super) struct SetupArgs {
 }
 
 /// Serves the pages until Ctrl-C.
-pub(super) async fn setup(args: SetupArgs) -> Result<ExitCode> {
+pub(super) async fn setup(args: SetupArgs, place: &Place) -> Result<ExitCode> {
     let here = std::env::current_dir().context("failed to find this directory")?;
     let directory = args.directory.map_or_else(|| here.clone(), |directory| here.join(directory));
-    let program = std::env::current_exe().context("failed to find this program")?;
-    let home = sandcove_eval::home::directory();
     // The pages run programs, so they are for this machine only.
     let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), args.port);
-    let viewer = Viewer::bind_setup(address, home.clone(), Setup::new(directory, program, home))
-        .await
-        .with_context(|| format!("failed to listen on {address} (--port takes another port)"))?;
+    let viewer = Viewer::bind_running(
+        address,
+        std::path::absolute(sandcove_eval::home::directory())?,
+        place.command()?,
+        Some(directory),
+    )
+    .await
+    .with_context(|| format!("failed to listen on {address} (--port takes another port)"))?;
     let token = viewer.token().context("the pages have no token")?.as_str().to_owned();
     let url = format!("http://{}/redteam/setup?token={token}", viewer.address()?);
     // Whatever ends this process ends the red team that it runs.

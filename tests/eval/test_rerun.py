@@ -1,0 +1,157 @@
+"""Stored runs that are run again: by command, and from the page of `sandcove view --run`."""
+
+import json
+import subprocess
+import urllib.error
+import urllib.request
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import expect
+
+from test_view_page import CHROMIUM, browser, within  # noqa: F401 (fixtures)
+from viewing import BINARY, environment, evaluate, viewer
+
+SUITE = """
+description: Greetings
+prompts: ['Hello {{name}}']
+providers: ['python:provider.py']
+tests: [{vars: {name: Ada}}, {vars: {name: Bob}}, {vars: {name: Cyd}}]
+defaultTest: {assert: [{type: contains, value: Hello}]}
+"""
+PROVIDER = """
+import os
+def call_api(prompt, options, context):
+    if "Bob" in prompt and os.path.exists("broken"):
+        return {"error": "not now"}
+    return {"output": prompt}
+"""
+
+
+@pytest.fixture
+def home(tmp_path):
+    (tmp_path / "provider.py").write_text(PROVIDER)
+    (tmp_path / "broken").touch()
+    evaluate(tmp_path, SUITE, "-n", "2")
+    return tmp_path
+
+
+def command(home, *arguments, cwd="/"):
+    done = subprocess.run([BINARY, "eval", *arguments], env=environment(home), cwd=cwd, capture_output=True, text=True, timeout=300)
+    return done.returncode, done.stdout, done.stderr
+
+
+def stored(home):
+    """The runs from the oldest on: the id, and the answers."""
+    ids = [run["evalId"] for run in reversed(json.loads(command(home, "list", "--json")[1]))]
+    rows = {id: json.loads(command(home, "show", id)[1])["results"]["results"] for id in ids}
+    return [(id, [(row.get("response") or {}).get("output") for row in rows[id]]) for id in ids]
+
+
+def test_the_suite_as_it_is_now_is_run_with_the_options_of_then(home, tmp_path):
+    [(first, answers)] = stored(home)
+    assert answers == ["Hello Ada", None]
+    (home / "broken").unlink()
+    (home / "suite.yaml").write_text(SUITE.replace("Ada", "Eve"))
+    status, _, said = command(home, "rerun", "--no-table")
+    assert status == 0, said
+    assert [answers for _, answers in stored(home)] == [["Hello Ada", None], ["Hello Eve", "Hello Bob"]]
+    # The options go on to the new run.
+    assert command(home, "rerun", "latest", "--no-table")[0] == 0
+    assert len(stored(home)) == 3 and stored(home)[2][1] == ["Hello Eve", "Hello Bob"]
+    exported = tmp_path / "run.json"
+    assert command(home, "export", first, "-o", str(exported))[0] == 0
+    imported = command(home, "import", str(exported), "--new-id")[1].strip()
+    status, _, said = command(home, "rerun", imported)
+    assert status == 1 and "cannot be resumed or run again" in said, said
+    (home / "suite.yaml").unlink()
+    status, _, said = command(home, "rerun", first)
+    assert status == 1 and "suite.yaml" in said, said
+
+
+def asked(url, path, body, token=True):
+    address, [secret] = url._replace(path=path, query="").geturl(), parse_qs(url.query)["token"]
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {secret}"} if token else {})
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, json.dumps(body).encode(), headers), timeout=60) as response:
+            return response.status, json.loads(response.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def test_only_who_has_the_token_runs_something_and_only_stored_runs(home):
+    [(first, _)] = stored(home)
+    with viewer(home, "--run") as (printed, _):
+        url = urlsplit(printed)
+        assert asked(url, f"/api/eval/{first}/run", {}, token=False)[0] == 401
+        for id in ("eval-none", "--help", "-c"):
+            status, answer = asked(url, f"/api/eval/{id}/run", {})
+            assert status == 400 and "cannot be run again" in answer["error"]
+        assert asked(url, f"/api/eval/{first}/run", {"more": 1})[0] == 400
+        assert asked(url, "/api/run/stop", {}) == (200, {"stopped": False})
+    with viewer(home) as (printed, _):
+        url = urlsplit(printed)._replace(query="token=x")
+        status, answer = asked(url, f"/api/eval/{first}/run", {})
+        assert status == 404 and "sandcove view --run" in answer["error"]
+    assert len(stored(home)) == 1
+    refused = subprocess.run([BINARY, "view", "--run", "--host", "0.0.0.0", "-n"], env=environment(home), capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 1 and "this machine only" in refused.stderr
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")
+def test_a_run_is_run_again_from_its_page(browser, within, home):  # noqa: F811
+    troubles = []
+    with viewer(home, "--run", within=within) as (url, _), browser.new_context() as context:
+        page = context.new_page()
+        page.on("console", lambda message: message.type in ("error", "warning") and troubles.append(message.text))
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.goto(url)
+        expect(page.locator("#table .cell.output")).to_have_count(2)
+        page.get_by_role("button", name="Run again").click()
+        box = page.get_by_role("dialog", name="Run again")
+        # Another failure, which is shown as it is, and leaves the run as it was.
+        box.get_by_label("only what ended with an error (1)").check()
+        box.get_by_role("button", name="Run", exact=True).click()
+        expect(box.get_by_role("status")).to_have_text("Finished, with failures.")
+        expect(box.locator(".printed")).to_contain_text("eval-")
+        (home / "broken").unlink()
+        box.get_by_role("button", name="Run", exact=True).click()
+        expect(box.get_by_role("status")).to_have_text("All passed.")
+        # It is the same run, which is better now.
+        box.get_by_role("button", name="Close").click()
+        expect(page.locator("#about")).to_contain_text("100% passed")
+        expect(page.locator("#table .cell.output .ERROR")).to_have_count(0)
+        assert len(stored(home)) == 1
+        (home / "suite.yaml").write_text(SUITE.replace("Ada", "Eve"))
+        page.get_by_role("button", name="Run again").click()
+        expect(box.get_by_label("only what ended with an error")).to_have_count(0)
+        box.get_by_label("ask models even where").check()
+        box.get_by_role("button", name="Run", exact=True).click()
+        expect(box.get_by_role("status")).to_contain_text("All passed.")
+        box.get_by_role("button", name="Open the new run").click()
+        expect(page.locator("#table .cell.output").first).to_contain_text("Hello Eve")
+        assert [answers for _, answers in stored(home)] == [["Hello Ada", "Hello Bob"], ["Hello Eve", "Hello Bob"]]
+    assert troubles == []
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")
+def test_what_runs_is_found_again_and_stopped(browser, within, home):  # noqa: F811
+    (home / "provider.py").write_text("import time\ndef call_api(prompt, options, context):\n    time.sleep(600)\n")
+    with viewer(home, "--run", within=within) as (url, _), browser.new_context() as context:
+        page = context.new_page()
+        page.goto(url)
+        page.get_by_role("button", name="Run again").click()
+        box = page.get_by_role("dialog", name="Run again")
+        box.get_by_role("button", name="Run", exact=True).click()
+        expect(box.get_by_role("status")).to_contain_text("Running")
+        box.get_by_role("button", name="Close").click()
+        page.reload()
+        page.get_by_role("button", name="Run again").click()
+        expect(box.get_by_role("status")).to_contain_text("Running")
+        expect(box.get_by_role("button", name="Run", exact=True)).to_be_disabled()
+        stop = box.get_by_role("button", name="Stop")
+        # The first one waits for what is in flight.
+        stop.click()
+        expect(box.locator(".printed")).to_contain_text("Pausing")
+        stop.click()
+        expect(box.get_by_role("status")).to_contain_text("Ended with status 130.")
