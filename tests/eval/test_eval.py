@@ -21,7 +21,9 @@ DIFFERENCES = tomllib.loads((HERE / "differences.toml").read_text())
 
 def compare(ours, theirs, case):
     difference = DIFFERENCES.get(case.stem)
-    if difference is None:
+    if difference is None and theirs.get("refused"):
+        assert ours.get("refused"), ours
+    elif difference is None:
         assert ours == theirs
     else:
         assert [[row["test"], row["column"], row["success"]] for row in ours["rows"]] == difference["rows"]

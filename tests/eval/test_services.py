@@ -188,7 +188,7 @@ def test_programs_are_not_taken_for_models(evaluate, service, provider):
 
 
 def test_the_answer_to_a_refused_request_is_an_answer(evaluate, service):
-    target = {"id": "http", "config": {"url": f"{service.url}/status/403", "transformResponse": "json.error"}}
+    target = {"id": "http", "config": {"url": f"{service.url}/status/403", "body": {"q": "{{prompt}}"}, "transformResponse": "json.error"}}
     asserts = [{"type": "equals", "value": "refused"}]
     code, document, _ = evaluate({"providers": [target], "tests": [{"vars": {"x": x}, "assert": asserts} for x in "ab"]})
     assert (code, len(rows(document))) == (0, 2)
@@ -229,7 +229,7 @@ def test_a_request_without_a_method_reads(evaluate, service):
 def test_documents_say_whose_rows_they_are(evaluate, service, tmp_path):
     (tmp_path / "named.cjs").write_text("module.exports = class { id() { return 'named' } async callApi(p) { return { output: p } } }\n")
     (tmp_path / "plain.py").write_text("def call_api(prompt, options, context): return {'output': prompt}\n")
-    targets = [{"id": "http", "config": {"url": f"{service.url}/{name}", "transformResponse": "'x'"}} for name in ("one", "two")]
+    targets = [{"id": "http", "config": {"url": f"{service.url}/{name}", "body": {"q": "{{prompt}}"}, "transformResponse": "'x'"}} for name in ("one", "two")]
     code, document, _ = evaluate({
         "providers": ["file://named.cjs", "file://plain.py", "openai:chat:gpt-4o", *targets],
         "tests": [{"vars": {"x": "hi"}, "metadata": {"kind": "a"}, "options": {"seed": 1}}],

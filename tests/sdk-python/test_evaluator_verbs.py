@@ -25,7 +25,7 @@ def call_api(prompt, options, context):
 
 
 @story("eval", "eval init", "eval validate", "eval validate config", "eval validate target", "validate", "validate config", "validate target", "eval list",
-       "eval show", "eval export", "eval import", "eval retry", "eval share", "eval delete", "eval cache clear", "view", "generate dataset", "generate assertions")  # fmt: skip
+       "eval show", "eval export", "eval import", "eval retry", "eval rerun", "eval share", "eval delete", "eval cache clear", "view", "generate dataset", "generate assertions")  # fmt: skip
 def test_a_suite_is_evaluated(typist):
     typist.fails("eval", hint="`sandcove eval init`")
     typist.fails("eval -c siute.yaml", hint="`sandcove eval init`")
@@ -43,11 +43,12 @@ def test_a_suite_is_evaluated(typist):
     assert json.loads((typist.home / "run.json").read_text())["evalId"] == run
     typist.shows("eval import run.json --new-id")
     typist.shows(f"eval retry {run}")
+    assert "1 passed" in typist.shows(f"eval rerun {run}")
     assert f"/dashboard/evaluations/{run}" in typist.shows(f"eval share {run}")
     assert run in typist.shows(f"share {run} -o shared.html")
     assert "</html>" in (typist.home / "shared.html").read_text()
     typist.shows(f"eval delete {run}")
-    for verb in ("show", "export", "retry", "share", "delete"):
+    for verb in ("show", "export", "retry", "rerun", "share", "delete"):
         typist.fails(f"eval {verb} {run}", hint=run)
     typist.fails("eval import no-such-file.json", hint="no-such-file.json")
     assert "removed" in typist.shows("eval cache clear")

@@ -11,7 +11,7 @@ const FOREGROUND: &str = "runs until it is ended";
 const REPORTS: &str = "results are in files or reports, whose format other options choose";
 
 /// Commands without `--json`. All others have it, so that scripts may read what they print.
-const WITHOUT: [(&str, &str); 42] = [
+const WITHOUT: [(&str, &str); 43] = [
     ("up", "prints lines for `eval`; `env --json` has the same"),
     ("down", QUIET),
     ("purge", QUIET),
@@ -38,6 +38,7 @@ const WITHOUT: [(&str, &str); 42] = [
     ("eval validate", REPORTS),
     ("eval validate config", REPORTS),
     ("eval validate target", REPORTS),
+    ("eval rerun", REPORTS),
     ("eval retry", REPORTS),
     ("eval init", FILES),
     ("eval delete", QUIET),

@@ -39,7 +39,7 @@ fn read_one(node: &Node, in_set: bool, base: &Path, findings: &mut Findings) -> 
     let (kind, negated, known) = kind.unwrap_or_else(|| (String::new(), false, false));
     if known {
         check(node, &kind, negated, findings);
-        check_file(node, &kind, base, findings);
+        check_files(node, base, findings);
         if kind == "meteor"
             && let Some(hint) = meteor::missing(base)
         {
@@ -141,11 +141,17 @@ fn check(node: &Node, kind: &str, negated: bool, findings: &mut Findings) {
     }
 }
 
-/// Reports that the file of a check does not exist, before any model is paid.
-fn check_file(node: &Node, kind: &str, base: &Path, findings: &mut Findings) {
-    let Some(value) = node.get("value").filter(|_| matches!(kind, "javascript" | "python" | "ruby")) else {
-        return;
-    };
+/// Reports files of a check that do not exist, before any model is paid.
+fn check_files(node: &Node, base: &Path, findings: &mut Findings) {
+    for value in
+        ["value", "transform", "contextTransform", "rubricPrompt"].iter().filter_map(|key| node.get(key))
+    {
+        check_file(value, base, findings);
+    }
+}
+
+/// Reports that the file that a setting names does not exist.
+pub(super) fn check_file(value: &Node, base: &Path, findings: &mut Findings) {
     let reference = value.text().filter(|text| text.starts_with("file://") && !text.contains("{{"));
     if let Some(reference) = reference {
         let (path, _) = files::split_name(reference);

@@ -3,17 +3,36 @@
 use serde_json::{Value, json};
 
 use crate::model::Object;
+use crate::reading::diagnostic::nearest;
 use crate::reading::files;
 use crate::reading::list::quoted_list;
+use crate::reading::schema::ASSERTION;
+
+/// Reason why a table has no tests.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
+pub enum TableError {
+    /// The text is not CSV.
+    #[error(transparent)]
+    Csv(#[from] csv::Error),
+    #[error(
+        "line {line} has {cells} cells, and the header {columns}; put a cell with a comma in double quotes"
+    )]
+    TooManyCells { line: u64, cells: usize, columns: usize },
+    /// A column sets what assertions do not have.
+    #[error("unknown setting `{setting}` in the column `{column}`{}", near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
+    Setting { setting: String, column: String, near: Option<&'static str> },
+}
 
 /// A row of a table, by column.
 pub type Record = indexmap::IndexMap<String, String>;
 
-/// Reads the rows of a table with a header. Cells are kept as they are written, with the spaces around them.
+/// Reads the rows of a table with a header. Cells are kept as they are written, with the spaces around them; those that a row lacks are
+/// empty.
 ///
 /// # Errors
-/// When the text is not a table.
-pub fn rows(text: &str) -> Result<Vec<Record>, csv::Error> {
+/// If the text is not a table, or a row has more cells than the header: a comma in a cell would move all that follow.
+pub fn rows(text: &str) -> Result<Vec<Record>, TableError> {
     let delimiter =
         std::env::var("PROMPTFOO_CSV_DELIMITER").ok().and_then(|text| text.bytes().next()).unwrap_or(b',');
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -23,6 +42,10 @@ pub fn rows(text: &str) -> Result<Vec<Record>, csv::Error> {
     let mut rows = Vec::new();
     for record in reader.records() {
         let record = record?;
+        if record.iter().skip(header.len()).any(|cell| !cell.trim().is_empty()) {
+            let line = record.position().map_or(0, csv::Position::line);
+            return Err(TableError::TooManyCells { line, cells: record.len(), columns: header.len() });
+        }
         let cells = header
             .iter()
             .enumerate()
@@ -30,6 +53,21 @@ pub fn rows(text: &str) -> Result<Vec<Record>, csv::Error> {
         rows.push(cells.collect());
     }
     Ok(rows)
+}
+
+/// Returns the tests that the rows of a table stand for.
+///
+/// # Errors
+/// If a column sets what assertions do not have.
+pub fn tests(rows: &[Record]) -> Result<Vec<Object>, TableError> {
+    for column in rows.first().into_iter().flat_map(Record::keys) {
+        let setting = column.strip_prefix("__config:").and_then(|rest| rest.rsplit_once(':'));
+        if let Some((_, setting)) = setting.filter(|(_, setting)| !ASSERTION.contains(setting)) {
+            let near = nearest(setting, ASSERTION.iter().copied());
+            return Err(TableError::Setting { setting: setting.to_owned(), column: column.clone(), near });
+        }
+    }
+    Ok(rows.iter().map(test_of).collect())
 }
 
 /// Returns the test that a row stands for, as a configuration would write it.
@@ -231,5 +269,14 @@ mod tests {
             test["assert"][1],
             json!({"type": "levenshtein", "value": "b", "threshold": 3, "metric": "m"})
         );
+    }
+
+    #[test]
+    fn rows_that_do_not_fit_their_header_are_refused() {
+        let surplus = rows("q,__expected\nfine,\nHello, world,contains:x\n").unwrap_err().to_string();
+        assert!(surplus.starts_with("line 3 has 3 cells, and the header 2"), "{surplus}");
+        assert_eq!(rows("a,b\n1\n1,2,\n").unwrap().len(), 2);
+        let wrong = tests(&rows("q,__expected,__config:__expected:treshold\na,contains:a,1\n").unwrap());
+        assert!(wrong.unwrap_err().to_string().ends_with("did you mean `threshold`?"));
     }
 }

@@ -18,13 +18,17 @@ use crate::template::value::to_text;
 /// The time limit of a script that makes tests.
 const GENERATOR_LIMIT: Duration = Duration::from_secs(300);
 
+/// The keys of which a test has at least one. `transform` counts as one of `options`.
+const CONTENT: [&str; 8] =
+    ["vars", "assert", "options", "metadata", "provider", "providerOutput", "threshold", "transform"];
+
 /// Reason why a file gave no tests.
 #[derive(Debug, thiserror::Error)]
 enum TestsError {
     #[error(transparent)]
     Read(#[from] std::io::Error),
     #[error(transparent)]
-    Table(#[from] csv::Error),
+    Table(#[from] super::csv::TableError),
     #[error("line {line}: {error}")]
     Line { line: usize, error: serde_json::Error },
     #[error(transparent)]
@@ -39,12 +43,19 @@ enum TestsError {
 
 /// Reads a `tests` value into the tests it stands for, as objects.
 pub async fn read(node: Node, base: &Path, workers: &Workers, findings: &mut Findings) -> Vec<Object> {
-    for item in node.items().into_iter().flatten().filter(|item| item.is_map() && item.entries().is_empty()) {
+    let maps = node.items().into_iter().flatten().filter(|item| item.is_map() && !is_generator(item));
+    maps.for_each(|item| check_content(item, findings));
+    read_parts(node, base, workers, findings).await
+}
+
+/// Reports a test that has nothing of a test.
+fn check_content(node: &Node, findings: &mut Findings) {
+    let has = |key| node.get(key).is_some_and(|value: &Node| !value.is_null());
+    if !CONTENT.iter().any(|key| has(key)) {
         let message = "a test needs at least one of `vars`, `assert`, `options`, `metadata`, `provider`, \
                        `providerOutput` and `threshold`";
-        findings.add(Severity::Error, Some(&item.at), message);
+        findings.add(Severity::Error, Some(&node.at), message);
     }
-    read_parts(node, base, workers, findings).await
 }
 
 /// Reads parts of tests, which may be empty.
@@ -131,6 +142,10 @@ fn check(node: &mut Node, root: &Path, findings: &mut Findings) {
     check_keys(node, TEST, "a test", findings);
     if let Some(asserts) = node.get("assert") {
         super::assertions::read(asserts, root, findings);
+    }
+    let transform = node.get("options").and_then(|options| options.get("transform"));
+    for file in transform.into_iter().chain(node.get("assertScoringFunction")) {
+        super::assertions::check_file(file, root, findings);
     }
     if let Some(provider) = node.get("provider") {
         super::providers::check_override(provider, root, findings);
@@ -228,11 +243,11 @@ async fn from_file(
     match files::extension(&file.to_string_lossy()).as_str() {
         "csv" | "tsv" => {
             let rows = super::csv::rows(&std::fs::read_to_string(file)?)?;
-            tests.extend(rows.iter().map(super::csv::test_of));
+            tests.extend(super::csv::tests(&rows)?);
         }
         "xlsx" => {
             let rows = xlsx::rows(&std::fs::read(file)?, name)?;
-            tests.extend(rows.iter().map(super::csv::test_of));
+            tests.extend(super::csv::tests(&rows)?);
         }
         "jsonl" => {
             let text = std::fs::read_to_string(file)?;
@@ -264,7 +279,9 @@ fn from_lines(
         let position = Position { file: file.clone(), line: at + 1, column: 1 };
         let value: Value =
             serde_json::from_str(line).map_err(|error| TestsError::Line { line: at + 1, error })?;
-        tests.push(inline(Node::of(value, position), base, root, findings));
+        let node = Node::of(value, position);
+        check_content(&node, findings);
+        tests.push(inline(node, base, root, findings));
     }
     Ok(())
 }
@@ -286,8 +303,9 @@ fn from_document_item(
     findings: &mut Findings,
     tests: &mut Vec<Object>,
 ) {
-    let plain = node.is_map() && !node.entries().iter().any(|entry| TEST.contains(&entry.key.as_str()));
-    if !plain {
+    let is_row = node.is_map() && !node.entries().iter().any(|entry| TEST.contains(&entry.key.as_str()));
+    if !is_row || node.entries().is_empty() {
+        check_content(&node, findings);
         return tests.push(inline(node, base, root, findings));
     }
     let cells = node.entries().iter().map(|entry| (entry.key.clone(), to_text(&entry.value.to_value())));

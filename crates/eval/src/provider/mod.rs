@@ -361,6 +361,8 @@ mod tests {
         assert!(of("http").is_err());
         for id in [
             "openai:image:x",
+            "xai:image:grok-2-image",
+            "hyperbolic:audio:melo",
             "openai:codex-sdk",
             "openai:agents:file://a.ts",
             "openai:chatkit:wf_1",

@@ -9,7 +9,7 @@ use crate::model::Object;
 /// settings are relative to `base`.
 pub fn setting(id: &str, family: &Family, config: &Object, base: &Path) -> Option<String> {
     match family {
-        Family::Http => http::check::problem(config, base),
+        Family::Http => http::check::problem(id, config, base),
         Family::Mcp => mcp::problem(config, base),
         Family::WebSocket => websocket::WebSocket::problem(id, config),
         Family::OpenAi(_) | Family::Azure(_) | Family::Google(_) | Family::Bedrock(_) | Family::Anthropic => {

@@ -201,6 +201,14 @@ pub fn to_text(value: &Value) -> String {
     }
 }
 
+/// Returns a value as tables show it: lists and maps as JSON, so that `["a", "b"]` is not taken for the text `a,b`.
+pub fn shown(value: &Value) -> String {
+    match value {
+        Value::Array(_) | Value::Object(_) => value.to_string(),
+        scalar => to_text(scalar),
+    }
+}
+
 fn holds_a_map(value: &Value) -> bool {
     match value {
         Value::Array(items) => items.iter().any(holds_a_map),

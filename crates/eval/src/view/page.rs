@@ -14,7 +14,7 @@ use super::filter::Query;
 use super::scan::{self, Found};
 use super::{Library, ViewError};
 use crate::model::Row;
-use crate::template::value::to_text;
+use crate::template::value;
 
 /// A page of the table of a run.
 #[derive(Debug, Clone, Default)]
@@ -230,7 +230,7 @@ impl Line {
                 Some(most) => text.chars().take(most).collect(),
                 None => text,
             };
-            let var = |name| row.vars.get(name).map(|value| cut(to_text(value))).unwrap_or_default();
+            let var = |name| row.vars.get(name).map(|value| cut(value::shown(value))).unwrap_or_default();
             self.shown["description"] = json!(row.description);
             self.shown["vars"] = names.iter().map(var).collect();
             if brief.is_none() {

@@ -1,8 +1,7 @@
 //! The table of results on a terminal.
 
 use sandcove_eval::model::{Evaluation, Row};
-use sandcove_eval::template::value::to_text;
-use serde_json::Value;
+use sandcove_eval::template::value::shown;
 
 use crate::output::plain;
 use crate::terminal;
@@ -67,13 +66,13 @@ impl<'a> Table<'a> {
         let vars = self.evaluation.vars.iter();
         let mut cells: Cells = vars
             .map(|name| {
-                (cut(&group[0].vars.get(name).map(to_text).unwrap_or_default(), self.cell_length), None)
+                (cut(&group[0].vars.get(name).map(shown).unwrap_or_default(), self.cell_length), None)
             })
             .collect();
         for at in 0..self.evaluation.columns.len() {
             cells.push(group.iter().find(|row| row.prompt_idx == at).map_or((String::new(), None), |row| {
                 let output = row.response.as_ref().and_then(|response| response.output.as_ref());
-                let output = output.map(to_text_or_json).unwrap_or_default();
+                let output = output.map(shown).unwrap_or_default();
                 let text = match &row.error {
                     Some(error) if !output.is_empty() => {
                         format!("[{}] {error}\n---\n{output}", row.verdict())
@@ -158,10 +157,6 @@ fn shares(room: usize, wanted: &[(usize, usize)]) -> Vec<usize> {
 /// The width of the terminal in characters.
 fn terminal_width() -> usize {
     usize::from(terminal::size().columns)
-}
-
-fn to_text_or_json(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn cut(text: &str, length: usize) -> String {

@@ -26,7 +26,7 @@ const TLS: [(&str, &str); 9] = [
 ];
 
 /// Returns what is wrong with the configuration of a target, and what to do.
-pub fn problem(config: &Object, base: &Path) -> Option<String> {
+pub fn problem(id: &str, config: &Object, base: &Path) -> Option<String> {
     let map = |key: &str| config.get(key).and_then(Value::as_object);
     map("auth")
         .and_then(|auth| of_auth(auth, base))
@@ -39,6 +39,7 @@ pub fn problem(config: &Object, base: &Path) -> Option<String> {
                 format!("`config.transformToolsFormat` is not supported; write `tools` as the service takes them, or {INSTEAD}")
             })
         })
+        .or_else(|| of_prompt(id, config))
 }
 
 fn given(map: &Object, key: &str) -> bool {
@@ -167,6 +168,18 @@ fn of_source(at: &str, source: &Object, base: &Path) -> Option<String> {
     }
 }
 
+/// A request without a body that has nothing of a template is the same for every prompt.
+fn of_prompt(id: &str, config: &Object) -> Option<String> {
+    let has_body =
+        ["body", "request", "multipart", "transformRequest"].iter().any(|key| config.contains_key(*key));
+    let asks = matches!(config.get("method").and_then(Value::as_str), Some("GET" | "get"));
+    let named = ["url", "queryParams", "headers"].iter().filter_map(|key| config.get(*key));
+    let is_template = named.map(ToString::to_string).any(|text| text.contains("{{"));
+    let is_template = is_template || id.contains("{{");
+    (!has_body && !asks && !is_template)
+        .then(|| "the prompt is not sent to the target: set `config.body`, or `method: GET`".to_owned())
+}
+
 fn of_session(config: &Object) -> Option<String> {
     let session = config.get("session").filter(|session| !session.is_null())?;
     let Some(session) = session.as_object() else { return Some("`config.session` must be a map".to_owned()) };
@@ -183,8 +196,10 @@ mod tests {
     fn what_a_target_cannot_have_is_named() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("key.pem"), "x").unwrap();
-        let of = |config: Value| problem(config.as_object().unwrap(), directory.path());
+        let of = |config: Value| problem("https://host/ask", config.as_object().unwrap(), directory.path());
         let refused = [
+            (json!({}), "the prompt is not sent"),
+            (json!({"method": "POST", "headers": {"x": "y"}}), "the prompt is not sent"),
             (json!({"tls": {"pfxPath": "x.p12"}}), "`config.tls.pfxPath`"),
             (json!({"tls": {"servername": "x"}}), "`config.tls.servername`"),
             (json!({"tls": {"cert": "x"}}), "both `cert` and `key`"),
@@ -221,8 +236,19 @@ mod tests {
             json!({"signatureAuth": {"keyPath": "{{file}}", "certPath": "x"}}),
             json!({"session": {"url": "x", "responseParser": "x"}, "sessionParser": "x"}),
         ];
-        for config in taken {
+        for mut config in taken {
+            config["body"] = json!("{{prompt}}");
             assert_eq!(of(config.clone()), None, "{config}");
         }
+        let asking = [
+            json!({"method": "GET"}),
+            json!({"queryParams": {"q": "{{prompt}}"}}),
+            json!({"request": "GET /?q={{prompt}} HTTP/1.1"}),
+            json!({"transformRequest": "{q: prompt}"}),
+        ];
+        for config in asking {
+            assert_eq!(of(config.clone()), None, "{config}");
+        }
+        assert_eq!(problem("https://host/?q={{prompt}}", &Object::new(), directory.path()), None);
     }
 }

@@ -31,6 +31,10 @@ const UNSUPPORTED: &[&str] = &[
     "codex-app-server",
 ];
 
+/// Words of ids of other services that name endpoints, and are not part of a model's name.
+const OTHER_ENDPOINTS: &[&str] =
+    &["image", "video", "audio", "voice", "tts", "transcription", "realtime", "agent", "agents"];
+
 /// Settings that are keys of the request.
 const KEYS: &[&str] = &[
     "temperature",
@@ -122,6 +126,12 @@ impl OpenAi {
             None if own && UNSUPPORTED.contains(&rest.split(':').next().unwrap_or(rest)) => {
                 let endpoint = rest.split(':').next().unwrap_or(rest).to_owned();
                 return Some(Err(CallError::UnsupportedEndpoint { id: id.to_owned(), endpoint }));
+            }
+            None if !own && OTHER_ENDPOINTS.contains(&kind) => {
+                return Some(Err(CallError::UnsupportedEndpoint {
+                    id: id.to_owned(),
+                    endpoint: kind.to_owned(),
+                }));
             }
             None if rest.starts_with("text-embedding") => (Endpoint::Embedding, rest),
             None if rest.ends_with("-instruct") && own => (Endpoint::Completion, rest),
