@@ -124,7 +124,7 @@ def test_an_agent_of_the_users_own_looks_around(graded, tmp_path):
     [
         (None, "needs an agent: name a script"),
         ("openai:gpt-4o", "needs an agent, which `openai:gpt-4o` is not"),
-        ("openai:codex-sdk", "is not supported"),
+        ("openai:codex-sdk", "--example adapters"),
     ],
 )
 def test_a_model_alone_is_no_agent(graded, provider, said):

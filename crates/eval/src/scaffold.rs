@@ -65,10 +65,16 @@ pub const EXAMPLES: &[Example] = &[
             "promptfooconfig.yaml", "README.md", "prompts/repair.txt", "repository/statistic.py", "repository/test_statistic.py",
         ),
     },
+    Example {
+        name: "adapters",
+        about: "a page in a browser, and agents that are programs, as targets; needs npm",
+        aliases: &["browser", "agents"],
+        files: files!("adapters": "promptfooconfig.yaml", "README.md", "browser.mjs", "claude_agent.mjs", "codex.mjs"),
+    },
 ];
 
 /// The names of all examples, as the help shows them.
-pub const NAMES: &str = "hello,starter,offline,code-eval,e2b-code-eval,patch";
+pub const NAMES: &str = "hello,starter,offline,code-eval,e2b-code-eval,patch,adapters";
 
 /// Reason why an example was not written.
 #[derive(Debug, thiserror::Error)]

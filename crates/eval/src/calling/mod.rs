@@ -223,6 +223,9 @@ pub enum CallError {
         "`{id}`: `{endpoint}` is not supported; name a model, or call the service from `exec:` or a Python or JavaScript file"
     )]
     UnsupportedEndpoint { id: String, endpoint: String },
+    /// The provider is a program that an adapter starts.
+    #[error("`{id}` is a program: `sandcove eval init --example adapters` writes `{file}`, which starts it and takes its settings; use `file://{file}`")]
+    Adapted { id: String, file: &'static str },
     /// The provider `http` has no address.
     #[error("the provider `http` needs `config.url` or `config.request`")]
     NoAddress,

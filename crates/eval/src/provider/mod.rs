@@ -114,6 +114,14 @@ impl Family {
     }
 }
 
+/// Providers that are programs, and the files of the example `adapters` that start them.
+const ADAPTERS: [(&str, &str); 4] = [
+    ("browser", "browser.mjs"),
+    ("anthropic:claude-agent-sdk", "claude_agent.mjs"),
+    ("anthropic:claude-code", "claude_agent.mjs"),
+    ("openai:codex-sdk", "codex.mjs"),
+];
+
 /// Returns the family that an id belongs to.
 ///
 /// # Errors
@@ -172,6 +180,10 @@ pub fn family_of(spec: &ProviderSpec) -> Result<Family, CallError> {
             extension if files::is_javascript(extension) => script(Language::JavaScript, id),
             _ => Err(CallError::NotAProviderFile(id.to_owned())),
         };
+    }
+    let is = |name: &str| id.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
+    if let Some((_, file)) = ADAPTERS.iter().find(|(name, _)| is(name)) {
+        return Err(CallError::Adapted { id: id.to_owned(), file });
     }
     if let Some(found) = openai::OpenAi::parse(id) {
         return found.map(Family::OpenAi);
@@ -363,13 +375,14 @@ mod tests {
             "openai:image:x",
             "xai:image:grok-2-image",
             "hyperbolic:audio:melo",
-            "openai:codex-sdk",
             "openai:agents:file://a.ts",
             "openai:chatkit:wf_1",
-            "anthropic:claude-agent-sdk",
             "anthropic:completion:claude-2.1",
         ] {
             assert!(matches!(of(id), Err(CallError::UnsupportedEndpoint { .. })), "{id}");
+        }
+        for id in ["browser", "openai:codex-sdk", "openai:codex-sdk:m", "anthropic:claude-agent-sdk"] {
+            assert!(matches!(of(id), Err(CallError::Adapted { .. })), "{id}");
         }
         assert!(of("nobody:x").is_err());
         assert!(of("file://missing.py").is_err());

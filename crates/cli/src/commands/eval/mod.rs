@@ -139,7 +139,7 @@ enum CacheCommand {
 struct InitArgs {
     /// directory, created if missing [default: the name of the example]
     directory: Option<PathBuf>,
-    /// example: hello (needs no model), starter (asks a model), offline (needs nothing), code-eval, e2b-code-eval or patch
+    /// example: hello (needs no model), starter (asks a model), offline (needs nothing), code-eval, e2b-code-eval, patch or adapters
     #[arg(long, default_value = scaffold::EXAMPLES[0].name, value_name = scaffold::NAMES)]
     example: String,
     /// accepted for compatibility; the command never asks
