@@ -224,7 +224,9 @@ pub enum CallError {
     )]
     UnsupportedEndpoint { id: String, endpoint: String },
     /// The provider is a program that an adapter starts.
-    #[error("`{id}` is a program: `sandcove eval init --example adapters` writes `{file}`, which starts it and takes its settings; use `file://{file}`")]
+    #[error(
+        "`{id}` is a program: `sandcove eval init --example adapters` writes `{file}`, which starts it and takes its settings; use `file://{file}`"
+    )]
     Adapted { id: String, file: &'static str },
     /// The provider `http` has no address.
     #[error("the provider `http` needs `config.url` or `config.request`")]

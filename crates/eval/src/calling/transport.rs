@@ -192,8 +192,10 @@ async fn once(client: &reqwest::Client, request: &Request, limit: Duration) -> R
         let address = request.url.split('?').next().unwrap_or_default().to_owned();
         FailedAttempt { error: CallError::NoAnswer { address, reason: reason(&error) }, again: true }
     };
-    let response =
-        builder.send().await.map_err(|error| FailedAttempt { again: error.is_connect(), ..failed(error) })?;
+    let response = builder.send().await.map_err(|error| FailedAttempt {
+        again: error.is_connect() && !is_of_tls(&error),
+        ..failed(error)
+    })?;
     let status = response.status().as_u16();
     let headers = response.headers().iter();
     let headers = headers
@@ -201,6 +203,15 @@ async fn once(client: &reqwest::Client, request: &Request, limit: Duration) -> R
         .collect();
     let text = response.text().await.map_err(failed)?;
     Ok(Reply { status, headers, text })
+}
+
+/// Whether a service was reached that does not speak TLS, or whose certificate is not trusted: another try would not help.
+fn is_of_tls(error: &(dyn std::error::Error + 'static)) -> bool {
+    // What an error of I/O holds is not its source.
+    let held = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    error.is::<rustls::Error>()
+        || held.is_some_and(|held| is_of_tls(held))
+        || error.source().is_some_and(is_of_tls)
 }
 
 /// Returns what went wrong, down to its cause, without the address, which may hold a key.
