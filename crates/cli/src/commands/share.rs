@@ -113,7 +113,8 @@ mod tests {
     fn a_head_has_what_lists_show() {
         let sums = json!({"testPassCount": 2, "testFailCount": 1, "testErrorCount": 0});
         let prompt = |provider: &str| json!({"raw": "x", "label": "ä".repeat(300), "provider": provider, "metrics": sums});
-        let column = |provider: &str| json!({"provider": provider, "label": "ä".repeat(200), "metrics": sums});
+        let column =
+            |provider: &str| json!({"provider": provider, "label": "ä".repeat(200), "metrics": sums});
         let document = json!({
             "evalId": "eval-a", "config": {"description": "d", "tests": [1, 2]}, "metadata": {"author": "ada"},
             "results": {
