@@ -2,14 +2,16 @@
 
 import json
 import os
+import re
 import subprocess
 import uuid
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import pytest
 from e2b import Volume, VolumeException
-from playwright.sync_api import expect
+from playwright.sync_api import Error, expect
 
 from dashboard import HARM, axe, chromium, needs_chromium, serious, visit  # noqa: F401
 from harness.server import ADMIN_TOKEN, API_KEY
@@ -19,7 +21,7 @@ pytestmark = needs_chromium
 CODE = "def add(a, b):\n    return a + b\n"
 
 
-def suite(count: int = 3) -> dict:
+def words(count: int = 3) -> dict:
     tests = [{"vars": {"word": f"word {number}", "code": CODE}, "assert": [{"type": "contains", "value": "word"}]} for number in range(count - 2)]
     tests.append({"vars": {"word": HARM, "code": CODE}, "assert": [{"type": "equals", "value": HARM}, {"type": "contains", "value": HARM}]})
     tests.append({"vars": {"word": "last", "code": CODE}, "assert": [{"type": "javascript", "value": "output.length < 0"}]})
@@ -30,12 +32,12 @@ def suite(count: int = 3) -> dict:
 def evaluate(server, tmp_path):
     """Runs `sandcove eval` with arguments, where a suite of some tests is."""
 
-    def evaluate(*arguments: str, tests: int = 3, code: int = 0) -> subprocess.CompletedProcess:
-        (tmp_path / "promptfooconfig.json").write_text(json.dumps(suite(tests)))
+    def evaluate(*arguments: str, tests: int = 3, suite: dict | None = None, code: int | None = 0) -> subprocess.CompletedProcess:
+        (tmp_path / "promptfooconfig.json").write_text(json.dumps(suite or words(tests)))
         env = {**os.environ, **server.env, "PROMPTFOO_CONFIG_DIR": str(tmp_path / "runs"), "SANDCOVE_DATA_DIR": str(server.data_dir)}
-        command = [str(server.binary), "eval", *arguments]
+        command = [str(server.binary), *(["eval"] if arguments[0] != "redteam" else []), *arguments]
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
-        assert done.returncode == code, done.stdout + done.stderr
+        assert code is None or done.returncode == code, done.stdout + done.stderr
         return done
 
     yield evaluate
@@ -52,6 +54,17 @@ def shared(evaluate, arguments=(), **options) -> str:
     return address.rsplit("/", 1)[1]
 
 
+def results(page):
+    """The frame of a run."""
+    return page.frame_locator("iframe.viewer")
+
+
+def within(page):
+    """The document in the frame of a run, once it shows something."""
+    expect(results(page).locator("#name")).not_to_have_text("Sandcove")
+    return next(frame for frame in page.frames if "/assets/viewer.html" in frame.url)
+
+
 def test_a_shared_run_is_shown_to_the_team(evaluate, visit, axe):
     run = shared(evaluate)
     page = visit("/dashboard/evaluations")
@@ -60,37 +73,193 @@ def test_a_shared_run_is_shown_to_the_team(evaluate, visit, axe):
     assert serious(page, axe) == []
     row.get_by_role("link").first.click()
     expect(page.locator("h1")).to_contain_text(HARM)
+    expect(page).to_have_title(re.compile("onerror.* · Sandcove$"))
     assert page.url.replace("%3A", ":").endswith(f"/dashboard/evaluations/{run}")
-    expect(page.get_by_text("50.0 % passed")).to_be_visible()
-    results = page.get_by_role("region", name="Results")
-    expect(results.get_by_role("row")).to_have_count(4)
-    expect(results).to_contain_text("def add(a, b):\n    return a + b")
-    page.get_by_role("combobox", name="Results").select_option("failures")
-    expect(results.get_by_role("row")).to_have_count(3)
-    page.get_by_label("Find in variables").fill("onerror")
-    expect(results.get_by_role("row")).to_have_count(2)
-    results.get_by_role("button", name="Open test 2").first.click()
-    dialog = page.get_by_role("dialog")
+    shown = results(page)
+    expect(shown.get_by_text("50% passed · 3 passed · 3 failed")).to_be_visible()
+    table = shown.get_by_role("grid", name="Results")
+    expect(table.get_by_role("row")).to_have_count(4)
+    expect(table).to_contain_text("def add(a, b):\n    return a + b")
+    assert serious(page, axe) == [] and serious(within(page), axe) == []
+    shown.get_by_text("Failures", exact=True).click()
+    expect(table.get_by_role("row")).to_have_count(3)
+    shown.get_by_role("searchbox", name="Search").fill("onerror")
+    expect(table.get_by_role("row")).to_have_count(2)
+    # The address says what is shown, so that it can be sent to somebody and walked back.
+    assert "filterMode=failures&search=onerror" in page.url
+    # The keyboard alone opens a row.
+    cell = table.locator("[data-place='0.0']")
+    cell.focus()
+    page.keyboard.press("Enter")
+    dialog = shown.get_by_role("dialog")
     expect(dialog).to_contain_text("equals")
     expect(dialog).to_contain_text(HARM)
-    assert serious(page, axe) == []
+    assert serious(within(page), axe) == []
+    assert "cell=1.0" in page.url
+    linked = page.url
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
-    page.get_by_label("Find in variables").fill("nowhere")
-    expect(page.get_by_text("No tests match.")).to_be_visible()
+    expect(cell).to_be_focused()
+    shown.get_by_role("searchbox", name="Search").fill("nowhere")
+    expect(shown.get_by_text("No test answers that.")).to_be_visible()
+    page.goto(linked)
+    expect(dialog).to_contain_text(HARM)
+    # Nothing is offered that is not there.
+    for missing in ("Rename", "Copy", "Delete", "Run again", "✓ Pass"):
+        expect(shown.get_by_role("button", name=missing, exact=True)).to_have_count(0)
+    page.get_by_role("link", name="Evaluations").click()
+    expect(page.get_by_role("heading", name="Evaluations")).to_be_visible()
+    expect(page.locator("iframe")).to_have_count(0)
 
 
-def test_many_results_have_pages_on_a_phone_too(evaluate, visit):
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_many_results_have_pages_on_a_phone_too(evaluate, visit, axe, scheme):
     run = shared(evaluate, tests=130)
-    page = visit(f"/dashboard/evaluations/{run}", viewport={"width": 390, "height": 844}, color_scheme="dark")
-    expect(page.get_by_text("130 of 130 tests")).to_be_visible()
-    results = page.get_by_role("region", name="Results")
-    expect(results.get_by_role("row")).to_have_count(51)
+    page = visit(f"/dashboard/evaluations/{run}", viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    shown = results(page)
+    expect(shown.get_by_text("130 tests", exact=True)).to_be_visible()
+    table = shown.get_by_role("grid", name="Results")
+    expect(table.get_by_role("row")).to_have_count(51)
     for _ in range(2):
-        page.get_by_role("button", name="Next").click()
-    expect(page.get_by_text("page 3 of 3")).to_be_visible()
-    expect(results.get_by_role("row")).to_have_count(31)
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        shown.get_by_role("button", name="Next page").click()
+    expect(shown.get_by_text("101–130 of 130")).to_be_visible()
+    expect(table.get_by_role("row")).to_have_count(31)
+    assert "page=3" in page.url
+    page.go_back()
+    expect(shown.get_by_text("51–100 of 130")).to_be_visible()
+    frame = within(page)
+    for one in (page, frame):
+        assert one.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert serious(one, axe) == []
+    assert page.evaluate("document.documentElement.scrollHeight <= innerHeight"), "only the run is scrolled"
+    backs = lambda: [one.evaluate("getComputedStyle(document.documentElement).colorScheme") for one in (page, frame)]  # noqa: E731
+    assert backs() == [scheme, scheme]
+    other = {"light": "dark", "dark": "light"}[scheme]
+    page.get_by_label("Colours").select_option(other)
+    expect(shown.locator(f":root[data-theme={other}]")).to_have_count(1)
+    assert backs() == [other, other]
+
+
+def test_runs_are_compared(evaluate, visit, tmp_path):
+    (tmp_path / "answer.py").write_text("def call_api(prompt, options, context):\n    return {'output': 'other'}\n")
+    before = shared(evaluate)
+    after = shared(evaluate, suite={**words(), "providers": ["python:answer.py"]})
+    page = visit(f"/dashboard/evaluations/{after}")
+    shown = results(page)
+    expect(shown.get_by_text("0% passed · 0 passed · 6 failed")).to_be_visible()
+    shown.get_by_role("button", name="Compare").click()
+    option = shown.get_by_role("option").filter(has_text=before)
+    expect(option).to_contain_text("same tests")
+    option.click()
+    table = shown.get_by_role("grid", name="Results")
+    expect(table.get_by_text(f"[{before}]").first).to_be_visible()
+    expect(table.get_by_text("newly failing").first).to_be_visible()
+    shown.get_by_text("Newly failing", exact=True).click()
+    expect(table.get_by_role("row")).to_have_count(3)
+    assert f"comparisonEvalIds={before}" in page.url.replace("%3A", ":")
+    expect(shown.get_by_role("img", name="How much passed in each run of these tests")).to_be_visible()
+    # Another run, and back.
+    page.keyboard.press("Control+k")
+    expect(shown.get_by_role("option")).to_have_count(2)
+    shown.get_by_role("option").filter(has_text=before).click()
+    expect(shown.get_by_text("50% passed")).to_be_visible()
+    assert page.url.replace("%3A", ":").endswith(f"/dashboard/evaluations/{before}")
+    page.go_back()
+    expect(table.get_by_text("newly failing").first).to_be_visible()
+    with page.expect_download() as download:
+        shown.get_by_text("Export").click()
+        shown.get_by_role("link", name="Results (JSON)").click()
+    assert json.loads(Path(download.value.path()).read_text())["evalId"] == after
+    # What is shared while the page is open is seen there.
+    evaluate("delete", after)
+    (volume,) = [one for one in Volume.list() if one.name == "evaluations"]
+    files = Volume.connect(volume.volume_id)
+    document = json.loads(files.read_file(f"/runs/{after}.json"))
+    document["config"]["description"] = "another name"
+    files.write_file(f"/runs/{after}.json", json.dumps(document))
+    expect(page.locator("h1")).to_have_text("another name")
+
+
+def test_tables_are_those_of_the_viewer(server, evaluate, visit, tmp_path):
+    """The browser answers what `sandcove view` answers, to the same questions about the same runs."""
+    tests = [
+        {"vars": {"word": f"word {number}", "list": [number, "x", [None, True]], "map": {"b": 1.5, "a": None}}, "metadata": {"kind": ["hard", "easy"][number % 2], "_hidden": 1, "n": number},
+         "assert": [{"type": "contains", "value": "word 1", "metric": "Speed"}, {"type": "javascript", "value": "0.1 * output.length % 1", "metric": "Length"}]}
+        for number in range(30)
+    ]  # fmt: skip
+    tests += [{"description": f"described {HARM}", "vars": {"word": "İstanbul " + "𝒳é" * 700}}, {"vars": {"word": "map"}}, {"vars": {"word": "error"}}]
+    many = {"description": "words", "tags": {"team": "a"}, "prompts": ["{{word}}", "say {{word}}"], "providers": ["python:answer.py", "echo"], "tests": tests}
+    (tmp_path / "answer.py").write_text(
+        "def call_api(prompt, options, context):\n"
+        "    if 'error' in prompt: return {'error': 'no answer'}\n"
+        "    if 'map' in prompt: return {'output': {'z': [1, 2.5], 'a': None}, 'metadata': {'kind': 'odd', 'n': None}}\n"
+        "    return {'output': prompt.upper() if '1' in prompt else prompt, 'cost': 0.25, 'tokenUsage': {'total': 3, 'prompt': 2, 'completion': 1}, 'metadata': {'more': len(prompt)}}\n"
+    )
+    run = shared(evaluate, suite=many)
+    other = shared(evaluate, suite={**many, "providers": ["echo", "echo"], "tests": tests[::-1] + tests[:2]})
+    where = lambda **condition: "filter=" + quote(json.dumps(condition))  # noqa: E731
+    metric, metadata = {"type": "metric", "field": "Length"}, {"type": "metadata", "field": "kind"}
+    queries = [
+        "", "limit=7&offset=28", "limit=1000", *(f"filterMode={mode}" for mode in ("failures", "passes", "errors", "different", "highlights", "user-rated")),
+        "search=WORD%201", f"search={quote('İSTANBUL')}", "search=word%20(1|2)%24&searchMode=regex", "search=(%3Fs)say.word&searchMode=regex&filterMode=passes&limit=3&offset=2",
+        where(**metric, operator="gte", value=0.5), where(**metric, operator="lt", value="0.3"), where(**metric, operator="is_defined"), where(type="metric", value="Speed", operator="equals"),
+        where(**metadata, operator="equals", value="odd") + "&" + where(**metadata, operator="contains", value="ha", logicOperator="or"),
+        where(**metadata, operator="not_contains", value="a"), where(type="metadata", field="n", operator="exists"), where(type="metadata", field="n", operator="neq", value=3),
+        f"comparisonEvalIds={other}", f"comparisonEvalIds={other}&filterMode=newly-failing", f"comparisonEvalIds={other}&filterMode=different&limit=5", f"comparisonEvalIds={other},{run}&search=map",
+    ]  # fmt: skip
+    page = visit(f"/dashboard/evaluations/{run}")
+    ask = lambda call, *given: within(page).evaluate("async ([call, ...given]) => (await import('/dashboard/assets/viewer.js')).api[call](...given)", [call, *given])  # noqa: E731
+    with subprocess.Popen([str(server.binary), "view", str(tmp_path / "runs"), "--port", "0", "-n"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            view = httpx.Client(base_url=process.stdout.readline().strip(), timeout=60)
+            get = lambda path: view.get(path).raise_for_status().json()  # noqa: E731
+            for query in queries:
+                query = f"{query}&brief=600"
+                theirs = get(f"/api/eval/{run}/table?{query}")
+                assert theirs["table"]["body"] or "rated" in query or "highlights" in query, query
+                assert ask("page", run, query) == theirs, query
+            assert ask("row", run, "3.1") == get(f"/api/eval/{run}/results/3.1")
+            assert ask("scores", run) == get(f"/api/eval/{run}/scores")["scores"]
+            assert ask("metadataKeys", run) == get(f"/api/eval/{run}/metadata-keys")["keys"]
+            for key in ("kind", "n", "more", "none"):
+                assert ask("metadataValues", run, key) == get(f"/api/eval/{run}/metadata-values?key={key}")["values"]
+            same = ("evalId", "createdAt", "description", "numTests", "isRedteam", "passRate", "label")
+            brief = lambda runs: [{name: one[name] for name in same} | {"providers": [each["id"] for each in one["providers"]]} for one in runs]  # noqa: E731
+            assert brief(ask("runs")) == brief(get("/api/results?includeProviders=true")["data"])
+            for wrong in ("filterMode=odd", "search=(&searchMode=regex", "filter=1", where(type="metadata", operator="like")):
+                assert view.get(f"/api/eval/{run}/table?{wrong}").status_code == 400
+                with pytest.raises(Error):
+                    ask("page", run, wrong)
+        finally:
+            process.terminate()
+
+
+def test_the_report_of_a_red_team_is_shared(server, evaluate, visit, axe, tmp_path):
+    team = {"targets": [{"id": "echo", "label": f"echo {HARM}"}], "redteam": {"purpose": f"adds numbers {HARM}", "plugins": ["sandbox:code-injection"], "strategies": ["basic"]}}
+    report = json.loads(evaluate("redteam", "run", "--format", "json", suite=team, code=None).stdout)
+    run = report["evalId"]
+    evaluate("share", run)
+    page = visit(f"/dashboard/evaluations/{run}")
+    results(page).get_by_role("link", name="Report").click()
+    shown = results(page)
+    expect(shown.get_by_role("region", name="Outcome")).to_contain_text(f"adds numbers {HARM}")
+    assert page.url.replace("%3A", ":").endswith(f"/dashboard/evaluations/{run}/report")
+    frame = next(frame for frame in page.frames if "/assets/report.html" in frame.url)
+    assert serious(frame, axe) == []
+    with page.expect_download() as download:
+        shown.get_by_role("link", name="JSON").click()
+    assert json.loads(Path(download.value.path()).read_text()) == report
+    shown.locator("details.plugin").first.click()
+    shown.locator("details.plugin a").first.click()
+    expect(results(page).get_by_role("dialog")).to_be_visible()
+    results(page).get_by_role("button", name="Close (Esc)").click()
+    assert page.url.replace("%3A", ":").split("?")[0].endswith(f"/dashboard/evaluations/{run}")
+    page.goto(f"{server.url}/dashboard/evaluations")
+    page.get_by_role("button", name=f"Delete {run}").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("No runs are shared.")).to_be_visible()
+    (volume,) = [one for one in Volume.list() if one.name == "evaluations"]
+    assert Volume.connect(volume.volume_id).list("/runs") == []
 
 
 def test_a_run_is_downloaded_imported_and_deleted(evaluate, visit, tmp_path):
@@ -118,19 +287,36 @@ def test_files_that_are_no_runs_do_no_harm(server, evaluate, visit):
     files = Volume.connect(volume.volume_id)
     for name, text in [("broken.head.json", "{"), ("list.head.json", "[1]"), ("odd.head.json", json.dumps({"stats": 1, "providers": {}, "description": {"a": HARM}})), ("note.txt", "x")]:
         files.write_file(f"/runs/{name}", text)
-    files.write_file("/runs/odd.json", json.dumps({"results": {"results": [{"vars": 1, "response": [], "gradingResult": {"componentResults": [1, {"assertion": HARM}]}}, 3], "prompts": [None, HARM]}}))
+    said = {"comment": HARM, "componentResults": [{"reason": HARM, "assertion": {"type": HARM, "value": {"a": HARM}}, "metadata": {"stdout": HARM, "execution": [HARM]}}]}
+    odd = [
+        {"vars": 1, "response": [], "gradingResult": {"componentResults": [1, {"assertion": HARM}]}}, 3,
+        {"testIdx": 1, "response": {"output": HARM}, "vars": {"__proto__": HARM, HARM: [HARM]}, "namedScores": {"__proto__": 1}, "gradingResult": said, "error": HARM},
+        {"testIdx": 2, "vars": [HARM], "gradingResult": {"comment": 5, "componentResults": [{"metadata": {"code": {"cases": 1, "unsafe": HARM}}}, None]}},
+    ]  # fmt: skip
+    files.write_file("/runs/odd.json", json.dumps({"vars": [1, HARM], "config": {"description": 7, "tags": HARM, "redteam": HARM}, "results": {"results": odd, "prompts": [None, HARM], "stats": [HARM]}}))
+    files.write_file("/runs/odd.report.json", json.dumps({"targets": [HARM], "findings": 1}))
     files.write_file("/runs/list.json", "[]")
     page = visit("/dashboard/evaluations")
     expect(page.get_by_role("link", name=f"Download {run}")).to_be_visible()
     expect(page.get_by_role("link", name="Download odd")).to_be_visible()
     expect(page.get_by_role("link", name="Download broken")).to_have_count(0)
-    for name, tests in [("odd", "1 of 1 tests"), ("list", "0 of 0 tests")]:
+    shown = results(page)
+    for name, tests in [("odd", "3 tests"), ("list", "0 tests")]:
         page.goto(f"{server.url}/dashboard/evaluations/{name}")
-        expect(page.get_by_text(tests)).to_be_visible()
+        expect(shown.get_by_text(tests, exact=True)).to_be_visible()
         expect(page.locator("h1")).to_have_text(name)
-        expect(page.get_by_text("Loading…")).to_have_count(0)
+        expect(shown.locator("body.loading")).to_have_count(0)
+        expect(shown.get_by_role("alert")).to_have_count(0)
+    for cell, text in [("0.0", "Nothing was checked|0 of 2 hold"), ("1.0", "onerror"), ("2.0", "is not a function|Cannot read")]:
+        page.goto(f"{server.url}/dashboard/evaluations/odd?cell={cell}")
+        expect(shown.get_by_role("dialog")).to_contain_text(re.compile(text))
+        page.keyboard.press("Escape")
+    page.goto(f"{server.url}/dashboard/evaluations/odd?filter=1&filterMode=odd&search=onerror&page=x&cell=y")
+    expect(shown.get_by_role("alert").or_(shown.get_by_text("of 3 tests"))).to_be_visible()
+    page.goto(f"{server.url}/dashboard/evaluations/odd/report")
+    expect(shown.get_by_role("alert")).to_be_visible()
     page.goto(f"{server.url}/dashboard/evaluations/none")
-    expect(page.get_by_role("alert")).to_be_visible()
+    expect(shown.get_by_role("alert")).to_be_visible()
     visit.troubles[:] = [trouble for trouble in visit.troubles if "404" not in trouble]
 
 
@@ -169,7 +355,7 @@ def test_another_team_sees_nothing_of_it(server, evaluate, visit):
     page = visit("/dashboard/evaluations", credential=key)
     expect(page.get_by_text("No runs are shared.")).to_be_visible()
     page.goto(f"{server.url}/dashboard/evaluations/{run}")
-    expect(page.get_by_role("alert")).to_contain_text("no runs are shared")
+    expect(results(page).get_by_role("alert")).to_contain_text("no runs are shared")
 
 
 def test_a_run_that_cannot_be_shared_goes_on(evaluate, tmp_path, monkeypatch, server):

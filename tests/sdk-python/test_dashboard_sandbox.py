@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 
 import requests
-from dashboard import HARM, box, chromium, needs_chromium, visit  # noqa: F401
+from dashboard import HARM, axe, box, chromium, needs_chromium, serious, visit  # noqa: F401
 from e2b_code_interpreter import Sandbox
 from playwright.sync_api import expect
 
@@ -318,6 +318,25 @@ def test_logs_network_and_events(visit, box):
     expect(page.get_by_role("log")).to_be_visible()
     page.get_by_label("Parts of the sandbox").get_by_role("link", name="Events").click()
     expect(page.get_by_role("table")).to_contain_text("created")
+
+
+def test_connections_through_the_egress_proxy_are_listed(visit, axe):
+    """Names of hosts and reasons are the sandbox's."""
+    box = Sandbox.create(timeout=600, network={"allow_out": ["allowed.example"], "deny_out": ["0.0.0.0/0"]})
+    try:
+        page = visit(f"/dashboard/sandboxes/{box.sandbox_id}/network")
+        expect(page.get_by_text("None yet.")).to_be_visible()
+        box.commands.run("curl -s -m 20 --resolve refused.example:80:192.0.2.7 http://refused.example/ || true", timeout=60)
+        row = page.get_by_role("region", name="Connections").get_by_role("row").filter(has_text="refused.example")
+        expect(row).to_contain_text("192.0.2.7:80")
+        expect(row).to_contain_text("denied")
+        assert serious(page, axe) == []
+        box.pause()
+        page.reload()
+        expect(page.get_by_text("The sandbox is paused.").first).to_be_visible()
+        expect(page.get_by_role("region", name="Connections")).to_have_count(0)
+    finally:
+        box.kill()
 
 
 def test_a_page_of_a_sandbox_is_a_stranger(visit, box, server):

@@ -26,6 +26,7 @@ const FILES: &[(&str, &str, &str)] = files!(
     "api.js" SCRIPT,
     "dom.js" SCRIPT,
     "state.js" SCRIPT,
+    "place.js" SCRIPT,
     "table.js" SCRIPT,
     "filters.js" SCRIPT,
     "cell.js" SCRIPT,

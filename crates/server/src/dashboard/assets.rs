@@ -46,13 +46,19 @@ macro_rules! assets {
     };
 }
 
-static ASSETS: LazyLock<[Asset; 7]> = LazyLock::new(|| {
+static ASSETS: LazyLock<[Asset; 13]> = LazyLock::new(|| {
     assets!(
         "index.html" "text/html; charset=utf-8",
         "frame.html" "text/html; charset=utf-8",
+        "viewer.html" "text/html; charset=utf-8",
+        "report.html" "text/html; charset=utf-8",
         "app.js" SCRIPT,
         "terminal.js" SCRIPT,
+        "viewer.js" SCRIPT,
+        "report.js" SCRIPT,
         "app.css" "text/css; charset=utf-8",
+        "viewer.css" "text/css; charset=utf-8",
+        "report.css" "text/css; charset=utf-8",
         "icon.svg" "image/svg+xml",
         "licenses.txt" "text/plain; charset=utf-8",
     )
@@ -98,6 +104,11 @@ pub(super) fn answer<B>(request: &Request<B>, path: &str) -> Response<Body> {
     headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
     // A new version of the program has new files under the same names.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    guard::protect_page(headers, asset.name == "frame.html");
+    let kind = match asset.name {
+        "frame.html" => guard::Page::Cell,
+        "viewer.html" | "report.html" => guard::Page::Framed,
+        _ => guard::Page::Whole,
+    };
+    guard::protect_page(headers, kind);
     answer
 }

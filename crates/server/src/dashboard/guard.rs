@@ -12,6 +12,10 @@ use crate::{Error, Result};
 const PAGE: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; \
     frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
     trusted-types 'none'";
+/// The policy of pages that the dashboard shows in a frame: as [`PAGE`], but its own pages may be around them. A page of a sandbox is not one of
+/// them, because its origin is opaque wherever it is served at the dashboard's host.
+const FRAMED: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; \
+    base-uri 'none'; form-action 'none'; frame-ancestors 'self'; require-trusted-types-for 'script'; trusted-types 'none'";
 /// The policy of the frame that shows HTML of a cell: scripts run there, in an origin that is nobody's, and reach nothing.
 const FRAME: &str = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; \
     img-src data: blob:; font-src data:; media-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
@@ -54,14 +58,27 @@ pub(super) fn admit<B>(request: &Request<B>) -> Result<()> {
     if origin.is_some() && hosts.contains(&origin) { Ok(()) } else { Err(refused()) }
 }
 
+/// Kind of a page, by who may show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Page {
+    /// A page of its own.
+    Whole,
+    /// A page in a frame of the dashboard.
+    Framed,
+    /// The frame that shows HTML of a cell.
+    Cell,
+}
+
 /// Adds the headers of pages.
-pub(super) fn protect_page(headers: &mut HeaderMap, is_frame: bool) {
-    headers.insert(
-        header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static(if is_frame { FRAME } else { PAGE }),
-    );
-    if !is_frame {
-        headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+pub(super) fn protect_page(headers: &mut HeaderMap, page: Page) {
+    let (policy, ancestors) = match page {
+        Page::Whole => (PAGE, Some("DENY")),
+        Page::Framed => (FRAMED, Some("SAMEORIGIN")),
+        Page::Cell => (FRAME, None),
+    };
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+    if let Some(ancestors) = ancestors {
+        headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static(ancestors));
     }
     headers.insert("cross-origin-opener-policy", HeaderValue::from_static("same-origin"));
     protect(headers);

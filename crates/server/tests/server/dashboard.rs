@@ -167,6 +167,14 @@ async fn scripts_get_no_key_and_no_answer_that_acts_on_the_browser() {
     assert!(page.text.contains("/dashboard/assets/app.js"));
     let policy = page.headers["content-security-policy"].to_str().unwrap();
     assert!(!policy.contains("unsafe") && policy.contains("frame-ancestors 'none'"), "{policy}");
+    for name in ["viewer", "report"] {
+        let framed = server.send("GET", &format!("/dashboard/assets/{name}.html"), &[], "").await;
+        assert!(framed.text.contains(&format!("/dashboard/assets/{name}.js")));
+        let own = framed.headers["content-security-policy"].to_str().unwrap();
+        assert!(own.contains("frame-ancestors 'self'") && own.contains("trusted-types 'none'"), "{own}");
+        assert!(own.contains("default-src 'none'; script-src 'self'; style-src 'self';"), "{own}");
+        assert_eq!(framed.headers["x-frame-options"], "SAMEORIGIN");
+    }
     let script = server.send("GET", "/dashboard/assets/app.js", &[("accept-encoding", "gzip")], "").await;
     assert_eq!(script.headers["content-encoding"], "gzip");
     let tag = script.headers["etag"].to_str().unwrap();

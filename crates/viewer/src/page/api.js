@@ -23,9 +23,12 @@ export async function ask(method, path, body, tries = method === "GET" ? 3 : 1) 
   throw error;
 }
 
+/** The address of a run in the API. */
 const run = (id) => `/api/eval/${encodeURIComponent(id)}`;
 
 export const api = {
+  /** What the pages offer: changes of runs, ratings of answers, and the formats of files. */
+  can: { change: true, rate: true, exports: ["csv", "json", "config", "failed"] },
   runs: () => ask("GET", "/api/results?includeProviders=true").then((answer) => answer.data),
   page: (id, query) => ask("GET", `${run(id)}/table?${query}`),
   row: (id, key) => ask("GET", `${run(id)}/results/${encodeURIComponent(key)}`),
@@ -39,6 +42,7 @@ export const api = {
   rerun: (id, what) => ask("POST", `${run(id)}/run`, what),
   stop: () => ask("POST", "/api/run/stop", {}),
   forget: (id) => ask("DELETE", run(id)),
+  report: (id) => ask("GET", `/api/redteam/report/${encodeURIComponent(id)}`).then((answer) => answer.data),
   file: (id, format) => `${run(id)}/table?format=${format}`,
 };
 

@@ -4,6 +4,7 @@ import { api } from "./api.js";
 import { answer, block, plain } from "./code.js";
 import { beside } from "./diff.js";
 import { button, dialog, fill, h, say } from "./dom.js";
+import { place } from "./place.js";
 import { KEYS, opinion, rate } from "./rating.js";
 import { state, write } from "./state.js";
 import { columnName, duration, keyOf, number, refresh, runOf, word } from "./table.js";
@@ -38,14 +39,13 @@ async function show(page, places, turn) {
   Object.assign(view, { page, places, turn, cell });
   state.cell = `${page.table.body[places[0]].testIdx}.${places[1]}`;
   write(false);
-  let row;
   try {
-    row = await api.row(runOf(cell), keyOf(cell));
+    const row = await api.row(runOf(cell), keyOf(cell));
+    // Somebody may have gone on meanwhile.
+    if (view && view.cell.id === cell.id) draw(row);
   } catch (error) {
-    return view && fill(view.box, h("p", { class: "why", text: error.message }), button("Close", "Close", close));
+    if (view) fill(view.box, h("p", { class: "why", text: error.message }), button("Close", "Close", close));
   }
-  // Somebody may have gone on meanwhile.
-  if (view && view.cell.id === cell.id) draw(row);
 }
 
 function draw(row) {
@@ -64,7 +64,7 @@ function draw(row) {
       column,
       h("div", { class: "buttons" },
         button("←", "Previous test (p)", () => go(-1, 0)), button("→", "Next test (n)", () => go(1, 0)),
-        button("Link", "Copy a link to this row", () => navigator.clipboard.writeText(location.href).then(() => say("The link was copied."), () => say("The browser does not allow copying."))),
+        button("Link", "Copy a link to this row", () => navigator.clipboard.writeText(place.href()).then(() => say("The link was copied."), () => say("The browser does not allow copying."))),
         button("✕", "Close (Esc)", close))),
     row.description && h("p", { class: "description", text: row.description }),
     body);
@@ -111,9 +111,9 @@ function keys(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || typing) return;
   const does = {
     n: () => go(1, 0), p: () => go(-1, 0), j: () => go(1, 0), k: () => go(-1, 0), "]": () => go(0, 1), "[": () => go(0, -1),
-    c: () => view.box.querySelector("#comment").focus(),
+    ...(api.can.rate ? { c: () => view.box.querySelector("#comment").focus() } : {}),
   }[event.key];
-  const change = KEYS[event.key];
+  const change = api.can.rate && KEYS[event.key];
   if (!does && !change) return;
   event.preventDefault();
   if (change) changeTo(change);
@@ -149,6 +149,7 @@ function title(row) {
 }
 
 function ratingPart(row) {
+  if (!api.can.rate) return ratedPart(opinion(row));
   const press = (sign, label, key) => button(sign, `${label} (${key})`, () => changeTo(KEYS[key]), { class: "press" });
   const [pass, fail, star] = [press("✓ Pass", "Passed", "+"), press("✗ Fail", "Failed", "-"), press("★", "Highlight", "*")];
   const score = h("input", {
@@ -169,6 +170,12 @@ function ratingPart(row) {
   };
   view.rated(row);
   return h("section", { class: "rating", "aria-label": "Rating" }, h("div", { class: "rating-line" }, pass, fail, star, h("label", {}, "Score ", score)), comment);
+}
+
+/** What a person said of a row, where nothing more can be said. */
+function ratedPart({ pass, highlighted, comment }) {
+  const said = [pass !== null && `rated: ${pass ? "passed" : "failed"}`, highlighted && "highlighted", comment].filter(Boolean);
+  return said.length > 0 && h("section", { class: "rating", "aria-label": "Rating" }, said.map((text) => h("p", { text })));
 }
 
 function outputPart(row) {

@@ -6,6 +6,7 @@ import * as cell from "./cell.js";
 import * as charts from "./charts.js";
 import { ask, button, byId, confirmed, dialog, fill, h, say } from "./dom.js";
 import * as filters from "./filters.js";
+import { place } from "./place.js";
 import { KEYS, rate } from "./rating.js";
 import { choose, when } from "./runs.js";
 import { prefer, read, state, tableQuery, taste, write } from "./state.js";
@@ -76,7 +77,7 @@ function complain(text, status) {
 
 function draw() {
   const name = page.description || page.id;
-  document.title = `${name} · Sandcove`;
+  place.title(name);
   fill(byId("name"), name);
   const { successes = 0, failures = 0, errors = 0 } = page.stats || {};
   const all = successes + failures + errors;
@@ -106,11 +107,12 @@ function drawActions() {
   actions.dataset.made = made;
   fill(actions,
     state.beside.map((id) => h("button", { type: "button", class: "beside-chip", title: `compared with ${id}; removes it`, onclick: () => compareWithout(id) }, `vs ${id} ✕`)),
-    page.isRedteam && h("a", { class: "report", href: `/report?evalId=${encodeURIComponent(state.id)}`, text: "Report" }),
+    page.isRedteam && h("a", { class: "report", href: place.report(state.id), target: place.target, text: "Report" }),
     button("Compare", "Show another run's answers to the same tests beside these", compare),
     page.isRepeatable && button("Run again", "Run this suite again, as it is now", () => again(page, openRun)),
-    exports(), button("Rename", "Give this run another name", rename), button("Copy", "Make a copy of this run", copy),
-    button("Delete", "Delete this run", forget), button("?", "Keys (?)", help));
+    exports(),
+    api.can.change && [button("Rename", "Give this run another name", rename), button("Copy", "Make a copy of this run", copy), button("Delete", "Delete this run", forget)],
+    button("?", "Keys (?)", help));
 }
 
 function drawTable() {
@@ -231,15 +233,16 @@ async function does(what, done) {
 }
 
 function exports() {
-  const file = (format, text) => h("a", { href: api.file(state.id, format), download: "", text });
-  return h("details", { class: "drop" }, h("summary", { text: "Export" }), h("div", { class: "menu" },
-    file("csv", "Table (CSV)"), file("json", "Results (JSON)"), file("config", "Configuration (YAML)"), file("failed", "Failed tests only (YAML)")));
+  const names = { csv: "Table (CSV)", json: "Results (JSON)", config: "Configuration (YAML)", failed: "Failed tests only (YAML)" };
+  const file = (format) => h("a", { href: api.file(state.id, format), download: format === "json" ? `${state.id}.json` : "", text: names[format] });
+  return h("details", { class: "drop" }, h("summary", { text: "Export" }), h("div", { class: "menu" }, api.can.exports.map(file)));
 }
 
 function help() {
   const keys = [
     ["Ctrl K", "choose a run"], ["/", "search"], ["arrows, or h j k l", "move in the table"], ["Enter", "open a row"], ["n, p", "next and previous test"],
-    ["[ and ]", "columns of the test"], ["+ and −", "passed, failed; again to take it back"], ["*", "highlight"], ["c", "comment"], ["Esc", "close"],
+    ["[ and ]", "columns of the test"],
+    ...(api.can.rate ? [["+ and −", "passed, failed; again to take it back"], ["*", "highlight"], ["c", "comment"]] : []), ["Esc", "close"],
   ];
   dialog("Keys", { class: "small" }, h("h2", { text: "Keys" }), h("dl", { class: "keys" }, keys.map(([key, does]) => [h("dt", {}, h("kbd", { text: key })), h("dd", { text: does })])),
     h("p", { class: "buttons" }, h("button", { type: "button", text: "Close", onclick: (event) => event.target.closest("dialog").close() })));
@@ -274,6 +277,7 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     byId("search").select();
   } else if (event.key === "?") help();
+  else if (!api.can.rate) return;
   else if (places && KEYS[event.key]) {
     event.preventDefault();
     rateFocused(places, KEYS[event.key]);
@@ -288,7 +292,7 @@ document.addEventListener("click", (event) => {
   for (const open of document.querySelectorAll("details.drop[open]")) if (!open.contains(event.target)) open.open = false;
 });
 
-addEventListener("popstate", () => {
+place.watch(() => {
   cell.close();
   read();
   byId("controls").dataset.run = "";

@@ -1,13 +1,13 @@
 // The report of a red team: what it came to, rates, categories, and every attack with its evidence.
 
-import { api, ask, listen } from "./api.js";
+import { api, listen } from "./api.js";
 import { byId, fill, h } from "./dom.js";
+import { place } from "./place.js";
 
 /** Rows of attacks that a category shows before somebody asks for the rest. */
 const SHOWN = 50;
 
-const query = new URLSearchParams(location.search);
-let id = query.get("evalId") || "";
+let { id } = place.read();
 let drawn = "";
 /** The address of the report as a file. */
 let file = "";
@@ -39,14 +39,14 @@ function groups(title, found) {
 /** Rows of a page of the table of a run. */
 const PAGE = 50;
 
-const rowOf = (finding) => `/eval/${encodeURIComponent(id)}?page=${Math.floor(finding.row / PAGE) + 1}&cell=${finding.row}.${finding.column}`;
+const rowOf = (finding) => `${place.run(id)}?page=${Math.floor(finding.row / PAGE) + 1}&cell=${finding.row}.${finding.column}`;
 
 function attacks(findings) {
   const worst = { breached: 0, inconclusive: 1, contained: 2, blocked: 3 };
   const sorted = [...findings].sort((a, b) => worst[a.verdict] - worst[b.verdict]);
   const row = (finding) => h("tr", {},
     h("td", {}, chip(finding.verdict), finding.heldByWall && " held by the wall"),
-    h("td", {}, h("a", { href: rowOf(finding), text: finding.probe })), h("td", { text: finding.layer }), h("td", { text: finding.strategy }),
+    h("td", {}, h("a", { href: rowOf(finding), target: place.target, text: finding.probe })), h("td", { text: finding.layer }), h("td", { text: finding.strategy }),
     h("td", { class: "evidence", text: [finding.kinds.join(", "), finding.evidence].filter(Boolean).join(": ") }));
   const body = h("tbody", {}, sorted.slice(0, SHOWN).map(row));
   const rest = sorted.slice(SHOWN);
@@ -73,13 +73,13 @@ function category(found, findings) {
 function changes(found) {
   if (!found) return null;
   const list = (title, keys) => keys.length > 0 && [h("h3", { text: title }), h("ul", {}, keys.map((text) => h("li", { text })))];
-  return section("Since the run before", h("p", {}, h("a", { href: `/report?evalId=${encodeURIComponent(found.since)}`, text: found.since })),
+  return section("Since the run before", h("p", {}, h("a", { href: place.report(found.since), target: place.target, text: found.since })),
     list("Newly breached", found.newlyBreached), list("No longer breached", found.noLongerBreached),
     !found.newlyBreached.length && !found.noLongerBreached.length && h("p", { text: "The same attacks succeed." }));
 }
 
 function draw(report) {
-  document.title = `Red team of ${report.targets.join(", ")} · Sandcove`;
+  place.title(`Red team of ${report.targets.join(", ")}`);
   fill(byId("about"), h("b", { text: report.targets.join(", ") }), ` · ${new Date(report.createdAt).toLocaleString()} · ${report.evalId}`);
   const known = report.findings.filter((finding) => finding.verdict !== "inconclusive").length;
   const unknown = report.findings.length - known;
@@ -89,9 +89,9 @@ function draw(report) {
     : ["good", `None of ${known} attacks breached every layer in its way.${beside}`];
   URL.revokeObjectURL(file);
   file = URL.createObjectURL(new Blob([JSON.stringify(report, null, 2)], { type: "application/json" }));
-  fill(byId("actions"), h("a", { href: `/eval/${encodeURIComponent(id)}`, text: "Every attack" }),
+  fill(byId("actions"), h("a", { href: place.run(id), target: place.target, text: "Every attack" }),
     h("a", { href: file, download: `${report.evalId}-report.json`, text: "JSON" }),
-    h("a", { href: "/", text: "Stored runs" }));
+    h("a", { href: place.runs, target: place.target, text: "Stored runs" }));
   fill(byId("parts"),
     section("Outcome", h("p", { class: `outcome ${outcome[0]}`, text: outcome[1] }), report.purpose && h("p", { class: "faint", text: report.purpose }),
       h("dl", {}, report.questions.map((one) => [h("dt", { text: one.question }), h("dd", { class: "answer", text: one.answer }), h("dd", { class: "faint", text: one.detail })]))),
@@ -113,7 +113,7 @@ async function load() {
       if (!newest) throw new Error("no red team is stored; run one with `sandcove redteam run`");
       id = newest.evalId;
     }
-    const report = (await ask("GET", `/api/redteam/report/${encodeURIComponent(id)}`)).data;
+    const report = await api.report(id);
     // Changes of other runs leave what a reader has opened.
     if (JSON.stringify(report) !== drawn) draw(report);
     drawn = JSON.stringify(report);

@@ -1,5 +1,7 @@
 // What the page shows: kept in its address, so that it can be sent to somebody and walked back.
 
+import { place } from "./place.js";
+
 export const MODES = [
   ["all", "All"], ["failures", "Failures"], ["passes", "Passes"], ["errors", "Errors"],
   ["different", "Different"], ["newly-failing", "Newly failing"], ["highlights", "Highlighted"], ["user-rated", "Rated"],
@@ -13,8 +15,7 @@ export const state = { ...EMPTY };
 
 /** Takes the state from the address. */
 export function read() {
-  const query = new URLSearchParams(location.search);
-  const path = location.pathname.match(/^\/eval\/([^/]+)/);
+  const { id, query } = place.read();
   const filter = (text) => {
     try {
       return JSON.parse(text);
@@ -23,7 +24,7 @@ export function read() {
     }
   };
   Object.assign(state, EMPTY, {
-    id: path ? decodeURIComponent(path[1]) : query.get("evalId") || "",
+    id,
     mode: MODES.some(([mode]) => mode === query.get("filterMode")) ? query.get("filterMode") : "all",
     search: query.get("search") || "",
     regex: query.get("searchMode") === "regex",
@@ -52,9 +53,7 @@ export function write(walkable = true) {
   if (state.size !== 50) query.set("limit", state.size);
   if (state.cell) query.set("cell", state.cell);
   const text = query.toString();
-  const address = (state.id ? `/eval/${encodeURIComponent(state.id)}` : "/") + (text ? `?${text}` : "");
-  if (address === location.pathname + location.search) return;
-  history[walkable ? "pushState" : "replaceState"](null, "", address);
+  place.write((state.id ? place.run(state.id) : place.runs) + (text ? `?${text}` : ""), walkable);
 }
 
 /** The query of the page of the table. `brief` is how much of each text is wanted. */

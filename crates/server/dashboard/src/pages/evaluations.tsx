@@ -37,7 +37,7 @@ export function Evaluations() {
         </Plain>
       )}
       <p class="quiet">
-        Runs are files of the volume <code>evaluations</code>. To compare them and to rate answers, <code>sandcove eval import FILE</code> and <code>sandcove view</code>.
+        Runs are files of the volume <code>evaluations</code>. To rate answers, <code>sandcove eval import FILE</code> and <code>sandcove view</code>.
       </p>
     </Page>
   );
@@ -61,7 +61,7 @@ function Row({ run, volume, reload }: { run: Head; volume: string; reload: () =>
       <td>
         <span class="row">
           <a class="button" href={file} download={`${run.evalId}.json`} aria-label={`Download ${run.evalId}`}>Download</a>
-          <Confirmed label="Delete" name={`Delete ${run.evalId}`} danger question={`Delete ${run.description || run.evalId} for the whole team?`} action={() => remove(volume, run.evalId)} then={reload} />
+          <Confirmed label="Delete" name={`Delete ${run.evalId}`} danger question={`Delete ${run.description || run.evalId} for the whole team?`} action={() => remove(volume, run)} then={reload} />
         </span>
       </td>
     </tr>

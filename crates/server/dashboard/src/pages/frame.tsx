@@ -70,6 +70,8 @@ function Pages({ account, team, choice }: { account: Account; team: string | und
   const [open, setOpen] = useState(false);
   const [location] = useLocation();
   useEffect(() => setOpen(false), [location]);
+  // Of an admin only: others act for their own team.
+  const acts = account.kind === "admin" ? team : undefined;
   const entries = MENU.filter((entry) => entry.for?.(account) ?? true);
   return (
     <div class="frame">
@@ -103,7 +105,8 @@ function Pages({ account, team, choice }: { account: Account; team: string | und
           <Route path="/events"><Events /></Route>
           <Route path="/webhooks"><Webhooks /></Route>
           <Route path="/evaluations"><Evaluations /></Route>
-          <Route path="/evaluations/:id">{({ id }) => <Evaluation key={id} id={decodeURIComponent(id)} />}</Route>
+          <Route path="/evaluations/:id"><Evaluation page="viewer" team={acts} /></Route>
+          <Route path="/evaluations/:id/report"><Evaluation page="report" team={acts} /></Route>
           <Route path="/webhooks/:id/:tab?">{({ id }) => <Webhook key={id} id={id} />}</Route>
           {account.kind !== "key" && <Route path="/keys"><Keys account={account} /></Route>}
           {account.kind === "admin" && <Route path="/teams"><Teams /></Route>}

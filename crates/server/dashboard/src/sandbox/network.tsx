@@ -1,10 +1,11 @@
 import { useState } from "preact/hooks";
 
-import { type Schemas, change } from "../api/client";
+import { type Schemas, change, get } from "../api/client";
 import { run } from "../api/sandbox";
 import type { Detail } from "../pages/sandbox";
+import { clock, size } from "../ui/format";
 import { useAction, useLoad } from "../ui/hooks";
-import { Dialog, Empty, Failure, Loading } from "../ui/parts";
+import { Dialog, Empty, Failure, Loading, Plain } from "../ui/parts";
 
 /** Ports of the server's own programs in a sandbox. */
 const OWN = new Set([49983, 49999]);
@@ -28,6 +29,8 @@ export function Network({ sandbox, domain }: { sandbox: Detail; domain: string |
         {lines.map(([name, values]) => [<dt key={name}>{name}</dt>, <dd key={`${name}s`}>{values?.length ? values.join(", ") : "–"}</dd>])}
       </dl>
       {sandbox.state === "running" && <button type="button" onClick={() => setEdits(true)}>Change</button>}
+      <h2>Connections</h2>
+      {sandbox.state === "running" ? <Connections id={sandbox.sandboxID} /> : <Empty>The sandbox is paused.</Empty>}
       {edits && <Rules sandbox={sandbox} onClose={() => setEdits(false)} />}
     </>
   );
@@ -46,6 +49,36 @@ function Ports({ id, domain }: { id: string; domain: string | null }) {
         </li>
       ))}
     </ul>
+  );
+}
+
+/** The last connections through the egress proxy, the newest first. */
+function Connections({ id }: { id: string }) {
+  const { data, error } = useLoad((signal) => get<Schemas["EgressLog"]>(`/sandboxes/${id}/egress`, {}, signal), [id], 5000);
+  if (!data) return error ? <Failure text={error} /> : <Loading />;
+  if (data.connections.length === 0) return <Empty>None yet. Only connections that rules for host names, headers or a proxy redirect are listed.</Empty>;
+  return (
+    <Plain label="Connections">
+      <thead>
+        <tr>{["When", "Host", "Address", "Decision", "Sent", "Received", "Result"].map((name) => <th key={name} scope="col">{name}</th>)}</tr>
+      </thead>
+      <tbody>
+        {[...data.connections].reverse().map((one) => (
+          <tr key={one.number}>
+            <td class="time">{clock(one.beganAt)}</td>
+            <td class="data">{one.host ?? "–"}</td>
+            <td class="mono">{one.address}:{one.port}</td>
+            <td>
+              {one.allowed ? "allowed" : "denied"}
+              {one.rule && <div class="quiet mono">{one.rule.list}: {one.rule.entry}</div>}
+            </td>
+            <td>{size(one.sentBytes)}</td>
+            <td>{size(one.receivedBytes)}</td>
+            <td class="data">{[one.proxied && "by the proxy", one.transformed && "headers changed", one.error ?? (one.endedAt ? "" : "open")].filter(Boolean).join(", ") || "ended"}</td>
+          </tr>
+        ))}
+      </tbody>
+    </Plain>
   );
 }
 

@@ -1,0 +1,84 @@
+// Answers the viewer's questions in the browser, from the files of the runs that the team has shared. The viewer's own module of this
+// name (`crates/viewer/src/page/api.js`) asks `sandcove view`.
+import { withQuery } from "../api/client";
+import { type Head, RUNS, changes, content, heads, volume } from "../api/evaluations";
+import { type Run, read } from "./document";
+import { parse } from "./filter";
+import { find, metadataKeys, metadataValues, page, scores } from "./library";
+
+/** Documents that are kept: the one that is shown, and some beside it. */
+const KEPT = 4;
+/** Milliseconds between two looks at the files. */
+const INTERVAL = 10_000;
+
+const signal = new AbortController().signal;
+const kept = new Map<string, Promise<Run>>();
+let place: string | undefined;
+
+async function shared(): Promise<string> {
+  place ??= await volume(signal);
+  if (!place) throw new Error("no runs are shared");
+  return place;
+}
+
+function run(id: string): Promise<Run> {
+  const found = kept.get(id) ?? shared().then(async (volume) => read(id, await content(volume, `${id}.json`, signal)));
+  // The one that was used last is the last.
+  kept.delete(id);
+  kept.set(id, found);
+  found.catch(() => kept.delete(id));
+  for (const other of [...kept.keys()].slice(0, -KEPT)) kept.delete(other);
+  return found;
+}
+
+const listed = async (): Promise<Head[]> => heads(await shared(), signal);
+const milliseconds = (time: string) => Date.parse(time) || 0;
+
+export const api = {
+  can: { change: false, rate: false, exports: ["json"] },
+  runs: async () =>
+    (await listed()).map((head) => {
+      const { successes, failures, errors } = head.stats;
+      const all = successes + failures + errors;
+      return {
+        ...head,
+        createdAt: milliseconds(head.createdAt),
+        label: head.description ? `${head.description} (${head.evalId})` : head.evalId,
+        passRate: all ? (successes * 100) / all : 0,
+        providers: head.providers.map((id) => ({ id })),
+      };
+    }),
+  async page(id: string, text: string) {
+    const query = parse(text);
+    const [own, ...beside] = await Promise.all([run(id), ...query.beside.map(run)]);
+    return page(own, beside, query);
+  },
+  row: async (id: string, key: string) => find(await run(id), key),
+  scores: async (id: string) => scores(await run(id)),
+  history: async () =>
+    (await listed()).flatMap((head) =>
+      head.columns.map((column) => ({ ...column, evalId: head.evalId, createdAt: milliseconds(head.createdAt), description: head.description, datasetId: head.datasetId })),
+    ),
+  metadataKeys: async (id: string) => metadataKeys(await run(id)),
+  metadataValues: async (id: string, key: string) => metadataValues(await run(id), key),
+  report: async (id: string) => content(await shared(), `${id}.report.json`, signal),
+  file: (id: string) => withQuery(`/dashboard/api/volumecontent/${place ?? ""}/file`, { path: `${RUNS}/${id}.json` }),
+};
+
+/** Calls `changed` after every change of the files of runs. */
+export function listen(changed: () => void): void {
+  let before: string | undefined;
+  const look = async () => {
+    if (document.visibilityState === "hidden") return;
+    const now = await changes(await shared(), signal);
+    if (before !== undefined && now !== before) {
+      kept.clear();
+      changed();
+    }
+    before = now;
+  };
+  const again = (): void => {
+    look().catch(() => undefined).finally(() => setTimeout(again, INTERVAL));
+  };
+  again();
+}
