@@ -15,7 +15,7 @@ pub(crate) struct Shared {
     pub(crate) library: Library,
     /// The number of changes, which pages are notified of.
     pub(crate) changes: watch::Sender<u64>,
-    /// What the pages run, where they may run something.
+    /// The program that the pages may run, and its output.
     pub(crate) runs: Option<Runs>,
     /// The directory that red teams are set up in, where the pages for it are served.
     pub(crate) setup: Option<PathBuf>,

@@ -47,11 +47,11 @@ pub struct Again {
 /// The part of a stored run that is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// What it has not run yet.
+    /// The rows that it has not run yet.
     Rest,
-    /// That, and the rows that ended with an error.
+    /// The rows that it has not run yet, and those that ended with an error.
     Errors,
-    /// All of it, as a new run of the suite as it is now.
+    /// All rows, as a new run of the suite as it is now.
     All,
 }
 

@@ -45,7 +45,7 @@ function line(run: Run, beside: Run[], test: number, brief: number): Json {
   const rows = run.tests.get(test) ?? [];
   const [first] = rows;
   const others = beside.flatMap((other) => cells(first ? partner(other, test, first) : [], other.prompts.length, brief, other.id));
-  const vars = run.vars.map((name) => (first && Object.hasOwn(first.vars, name) ? cut(toText(first.vars[name]), brief) : ""));
+  const vars = run.vars.map((name) => (first && Object.hasOwn(first.vars, name) ? cut(shown(first.vars[name]), brief) : ""));
   return { testIdx: test, description: first?.description ?? null, vars, outputs: [...cells(rows, run.prompts.length, brief), ...others] };
 }
 
@@ -84,6 +84,11 @@ function cell(row: Row, brief: number): Json {
     comment: row.comment === null ? null : cut(row.comment, brief),
     rated: row.parts.findLast((part: Part) => part.isHuman)?.pass ?? null,
   };
+}
+
+/** A value as tables show it: lists and maps as JSON, so that `["a", "b"]` is not taken for the text `a,b`. */
+function shown(value: unknown): string {
+  return value !== null && typeof value === "object" ? JSON.stringify(value) : toText(value);
 }
 
 /** Equal for equal variables. */
