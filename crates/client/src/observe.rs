@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::keys::span;
 use crate::server::{Client, pairs, segment};
 
-/// Which entries of a log to read; the default is all that one answer has, oldest first.
+/// A filter for the entries of a log; the default matches all, oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct LogFilter {
     /// Whether the newest entries come first; else the oldest do.

@@ -12,7 +12,7 @@ use crate::server::{Client, pairs, segment};
 /// Number of tags, and of assignments of one tag, that are read at a time. The server has no longer pages.
 const PAGE: u32 = 100;
 
-/// Which tags of a template to read, in which order; the default is all, those that were assigned last first.
+/// A filter for the tags of a template, and their order; the default matches all, the last assigned first.
 #[derive(Debug, Clone, Default)]
 pub struct TagFilter {
     /// Text that the names of the tags contain; any when unset.
