@@ -91,7 +91,7 @@ def test_the_attempts_to_deliver_are_counted(printed, tmp_path):
 
 
 def test_code_runs_in_a_sandbox_that_is_there(printed, server):
-    sandbox = sandcove(server, "sandbox", "create", "--detach").stdout.strip()
+    sandbox = sandcove(server, "sandbox", "create", "code-interpreter-v1", "--detach").stdout.strip()
     try:
         sandcove(server, "sandbox", "run", sandbox, "-c", "n = 41")
         ran = printed("sandbox", "run", sandbox, "--timeout", "1m", "-c", "n + 1")
@@ -123,7 +123,7 @@ def test_templates(printed, server, tmp_path):
     assert sandcove(server, "template", "build", str(tmp_path), "--name", name).returncode == 0
     template = printed("template", "inspect", name)
     (assigned,) = printed("template", "tag", name, "--history")
-    assert (assigned["tag"], assigned["buildID"]) == ("default", template["builds"][0]["buildID"])
+    assert (assigned["tag"], assigned["buildId"]) == ("default", template["builds"][0]["buildID"])
     for verb, public in (("publish", True), ("unpublish", False)):
         (shown,) = printed("template", verb, name)
         assert shown["templateID"] == template["templateID"] and shown["public"] is public

@@ -5,6 +5,7 @@ use std::time::Duration;
 use sandcove_wire::secret::Secret;
 
 use crate::error::{Error, Result};
+use crate::retry::RETRIES;
 use crate::sandbox::Route;
 use crate::server::Client;
 use crate::transport::Transport;
@@ -13,8 +14,6 @@ use crate::transport::Transport;
 const HOSTED: &str = "e2b.app";
 /// Limit on the time until an answer begins, as in the official SDKs.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Number of times that a request is sent again, as in the official SDKs.
-pub(crate) const RETRIES: u32 = 3;
 
 /// The settings of a [`Client`] that is yet to be made.
 ///

@@ -6,7 +6,8 @@ use sandcove_wire::api::observe::{TeamMetric, TeamMetricMax};
 use sandcove_wire::api::team::{ApiKey, Named, NewAccessToken, NewApiKey, Team};
 
 use crate::error::Result;
-use crate::server::{Client, pairs, segment};
+use crate::query::span;
+use crate::server::{Client, segment};
 
 /// A metric of the activity of a team.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,10 +113,4 @@ impl Client {
     pub async fn delete_access_token(&self, id: &str) -> Result<bool> {
         self.delete(&format!("/access-tokens/{}", segment(id))).await
     }
-}
-
-/// The parameters of a span of time, in Unix seconds.
-pub(crate) fn span(from: Option<Timestamp>, to: Option<Timestamp>) -> String {
-    let seconds = |time: Option<Timestamp>| time.map(|time| time.as_second().to_string());
-    pairs(&[("start", seconds(from)), ("end", seconds(to))])
 }

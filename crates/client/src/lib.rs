@@ -20,6 +20,7 @@ mod observe;
 mod operator;
 mod output;
 mod process;
+mod query;
 mod retry;
 mod sandbox;
 mod secrets;
@@ -44,10 +45,10 @@ pub use files::FileStart;
 pub use filesystem::Watch;
 pub use keys::TeamActivity;
 pub use new_sandbox::NewSandbox;
-pub use observe::LogFilter;
 pub use operator::{AuditFilter, Operator};
 pub use output::{CodeOutput, CommandOutput};
 pub use process::{Controls, Process, ProcessEvent};
+pub use query::LogFilter;
 pub use sandbox::Sandbox;
 #[doc(no_inline)]
 pub use sandcove_wire::envd::{

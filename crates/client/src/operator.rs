@@ -11,10 +11,11 @@ use sandcove_wire::secret::Secret;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::builder::RETRIES;
 use crate::error::{Error, Result};
+use crate::query::pairs;
+use crate::retry::RETRIES;
 use crate::sandbox::Route;
-use crate::server::{Client, pairs, segment};
+use crate::server::{Client, segment};
 use crate::transport::Transport;
 
 /// A client of a server, with the rights of its operator.

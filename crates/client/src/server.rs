@@ -358,12 +358,6 @@ pub(crate) fn sensitive(url: &str, secret: &str) -> Result<HeaderValue> {
     Ok(value)
 }
 
-/// The parameters of a query that have a value, without a `?` before them.
-pub(crate) fn pairs(all: &[(&str, Option<String>)]) -> String {
-    let given = all.iter().filter_map(|(name, value)| Some(format!("{name}={}", segment(value.as_ref()?))));
-    given.collect::<Vec<_>>().join("&")
-}
-
 /// Percent-encodes a segment of a path, slashes too.
 pub(crate) fn segment(text: &str) -> String {
     percent_encoded(text).replace('/', "%2F")

@@ -7,7 +7,8 @@ use sandcove_wire::api::tag::{
 };
 
 use crate::error::Result;
-use crate::server::{Client, pairs, segment};
+use crate::query::pairs;
+use crate::server::{Client, segment};
 
 /// Number of tags, and of assignments of one tag, that are read at a time. The server has no longer pages.
 const PAGE: u32 = 100;

@@ -16,7 +16,7 @@ use tokio::io::{AsyncSeekExt, AsyncWrite};
 
 use crate::body;
 use crate::error::{Error, Result, server_of};
-use crate::observe::LogFilter;
+use crate::query::LogFilter;
 use crate::server::{Client, segment};
 use crate::upload::streamed;
 

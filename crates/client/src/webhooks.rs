@@ -8,7 +8,8 @@ use sandcove_wire::api::event::{
 use sandcove_wire::id::SandboxId;
 
 use crate::error::Result;
-use crate::server::{Client, pairs, segment};
+use crate::query::pairs;
+use crate::server::{Client, segment};
 
 /// A filter for deliveries of a webhook; the default is the newest ones.
 #[derive(Debug, Clone, Default)]

@@ -51,7 +51,7 @@ pub enum KeysCommand {
     },
 }
 
-/// What is known of an API key, from the database or from the API.
+/// The record of an API key, from the database or from the API.
 pub trait Known {
     /// Id of the key.
     fn id(&self) -> String;

@@ -351,13 +351,17 @@ impl<'a> Run<'a> {
     fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         let text = error.to_string();
         if is_closed_port(&error) {
-            return anyhow::anyhow!(
-                "{} has no code interpreter; use `--template code-interpreter-v1`, or run programs in a sandbox with `sandcove sandbox exec`",
-                match (&self.args.sandbox, &self.args.image) {
-                    (Some(id), _) => format!("sandbox {id}"),
-                    (None, Some(image)) => format!("the template of image `{image}`"),
-                    (None, None) => format!("template `{}`", self.args.template),
+            let (what, instead) = match (&self.args.sandbox, &self.args.image) {
+                (Some(id), _) => (format!("sandbox {id}"), "a sandbox of the template code-interpreter-v1"),
+                (None, Some(image)) => {
+                    (format!("the template of image `{image}`"), "`--template code-interpreter-v1`")
                 }
+                (None, None) => {
+                    (format!("template `{}`", self.args.template), "`--template code-interpreter-v1`")
+                }
+            };
+            return anyhow::anyhow!(
+                "{what} has no code interpreter; use {instead}, or run programs in a sandbox with `sandcove sandbox exec`"
             );
         }
         match text.split_once("no kernel for language ") {
