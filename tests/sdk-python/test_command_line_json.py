@@ -90,14 +90,14 @@ def test_the_attempts_to_deliver_are_counted(printed, tmp_path):
     assert printed("webhook", "delete", webhook["id"]) == [{"id": webhook["id"]}]
 
 
-def test_code_runs_in_a_sandbox_that_is_there(printed, server):
+def test_code_runs_in_an_existing_sandbox(printed, server):
     sandbox = sandcove(server, "sandbox", "create", "code-interpreter-v1", "--detach").stdout.strip()
     try:
         sandcove(server, "sandbox", "run", sandbox, "-c", "n = 41")
         ran = printed("sandbox", "run", sandbox, "--timeout", "1m", "-c", "n + 1")
         assert [result["text"] for result in ran["results"]] == ["42"]
     finally:
-        assert sandcove(server, "sandbox", "kill", sandbox).stdout == f"{sandbox}\n", "it has gone on"
+        assert sandcove(server, "sandbox", "kill", sandbox).stdout == f"{sandbox}\n", "it was left running"
 
 
 def test_teams_and_nodes(printed):

@@ -176,7 +176,7 @@ def test_an_operator_manages_teams_and_the_node(typist):
     assert team in column(typist("team list"), "id")
     typist(f"team update {name} --limit volumes=2")
     assert typist(f"team keys create {name} laptop").startswith("e2b_")
-    assert typist(f"team key {name} desktop").startswith("e2b_"), "as it was called first"
+    assert typist(f"team key {name} desktop").startswith("e2b_"), "the former name"
     keys = typist(f"team keys list {name}")
     named = dict(zip(column(keys, "name"), column(keys, "id"), strict=True))
     assert named.keys() == {"laptop", "desktop"}

@@ -92,7 +92,7 @@ pub enum TeamCommand {
     /// create, list and delete the API keys of a team
     #[command(subcommand)]
     Keys(TeamKeysCommand),
-    /// create an API key for a team: `team keys create`, as it was called first
+    /// create an API key for a team: the former name of `team keys create`
     #[command(hide = true)]
     Key(NewKeyArgs),
     /// kill all sandboxes of a team, and print how many there were

@@ -131,7 +131,7 @@ impl CodeArgs {
     }
 }
 
-/// Runs the code in a sandbox that is there.
+/// Runs the code in an existing sandbox.
 pub async fn in_sandbox(client: &Client, args: InSandboxArgs) -> Result<ExitCode> {
     let args = RunArgs {
         code: args.code,
