@@ -107,7 +107,7 @@ async fn sandboxes(client: &Client) {
     client.update_network(&id, &NetworkUpdate::default()).await.unwrap();
     assert!(client.egress(&id).await.unwrap().is_empty());
     let snapshot = client.snapshot(&id, None, false).await.unwrap();
-    assert_eq!(client.snapshots(Some(&id), None).await.unwrap(), [snapshot.clone()]);
+    assert_eq!(client.snapshots(Some(&id), None).await.unwrap(), std::slice::from_ref(&snapshot));
     assert!(client.delete_snapshot(&snapshot.snapshot_id).await.unwrap());
     assert!(client.fork(&id, 1, 60).await.unwrap()[0].sandbox.is_some());
     assert!(client.pause(&id, true).await.unwrap());
