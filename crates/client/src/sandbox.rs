@@ -75,8 +75,8 @@ impl Sandbox {
         Self { token: sensitive(token), ..self }
     }
 
-    /// The handle, whose calls about directories act as the account `user` and start relative paths at its home directory. Those of other
-    /// handles act as root: [`stat`](Self::stat), [`list_directory`](Self::list_directory), [`make_directory`](Self::make_directory),
+    /// The handle with calls about directories that act as the account `user`, and start relative paths at its home directory; they act as root
+    /// by default. The calls are [`stat`](Self::stat), [`list_directory`](Self::list_directory), [`make_directory`](Self::make_directory),
     /// [`rename`](Self::rename), [`remove`](Self::remove) and [`watch_directory`](Self::watch_directory).
     #[must_use]
     pub fn with_directory_user(self, user: impl Into<String>) -> Self {
