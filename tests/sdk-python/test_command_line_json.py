@@ -82,6 +82,24 @@ def test_snapshots_volumes_secrets_and_keys(printed, sandbox_id):
     assert deleted["id"] == key["id"] and key["key"] not in json.dumps(deleted)
 
 
+def test_the_attempts_to_deliver_are_counted(printed, tmp_path):
+    (tmp_path / "secret").write_text("s" * 40)
+    webhook = printed("webhook", "create", "of-json", "https://example.com/hook", "--secret-file", str(tmp_path / "secret"), "-e", "sandbox.lifecycle.killed")
+    stats = printed("webhook", "stats", webhook["id"], "--until", "2026-01-01T00:00:00Z")
+    assert stats == {"buckets": [], "total": 0, "failed": 0, "durationMs": {"minimum": 0, "average": 0.0, "maximum": 0}}
+    assert printed("webhook", "delete", webhook["id"]) == [{"id": webhook["id"]}]
+
+
+def test_code_runs_in_an_existing_sandbox(printed, server):
+    sandbox = sandcove(server, "sandbox", "create", "code-interpreter-v1", "--detach").stdout.strip()
+    try:
+        sandcove(server, "sandbox", "run", sandbox, "-c", "n = 41")
+        ran = printed("sandbox", "run", sandbox, "--timeout", "1m", "-c", "n + 1")
+        assert [result["text"] for result in ran["results"]] == ["42"]
+    finally:
+        assert sandcove(server, "sandbox", "kill", sandbox).stdout == f"{sandbox}\n", "it was left running"
+
+
 def test_teams_and_nodes(printed):
     operator = {"env": {**os.environ, "SANDCOVE_ADMIN_TOKEN": ADMIN_TOKEN}}
     name = f"of-json-{uuid.uuid4().hex[:8]}"
@@ -89,6 +107,12 @@ def test_teams_and_nodes(printed):
     assert team["name"] == name and team["id"] in [listed["id"] for listed in printed("team", "list", **operator)]
     assert printed("team", "update", name, "--limit", "volumes=3", **operator)["limits"]["volumes"] == 3
     assert printed("team", "kill", name, **operator) == {"killedCount": 0, "failedCount": 0}
+    assert printed("team", "cancel-builds", name, **operator) == {"cancelledCount": 0, "failedCount": 0}
+    key = printed("team", "keys", "create", name, "laptop", **operator)
+    (listed,) = printed("team", "keys", "list", name, **operator)
+    assert listed["id"] == key["id"] and key["key"] not in json.dumps(listed)
+    assert printed("team", "keys", "delete", name, "laptop", "nothing", status=1, **operator) == [listed]
+    assert printed("team", "keys", "list", name, **operator) == []
     node = printed("node", "info", **operator)
     assert printed("node", "set", "ready", **operator) == {"id": node["id"], "status": "ready"}
 
@@ -98,6 +122,8 @@ def test_templates(printed, server, tmp_path):
     (tmp_path / "Dockerfile").write_text("FROM base\n")
     assert sandcove(server, "template", "build", str(tmp_path), "--name", name).returncode == 0
     template = printed("template", "inspect", name)
+    (assigned,) = printed("template", "tag", name, "--history")
+    assert (assigned["tag"], assigned["buildId"]) == ("default", template["builds"][0]["buildID"])
     for verb, public in (("publish", True), ("unpublish", False)):
         (shown,) = printed("template", verb, name)
         assert shown["templateID"] == template["templateID"] and shown["public"] is public

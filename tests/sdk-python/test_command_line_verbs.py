@@ -38,7 +38,7 @@ def test_every_verb_is_in_a_story():
 
 @pytest.mark.parametrize("mistake, meant", [
     ("sandbx list", "sandbox"), ("sandbox lst", "list"), ("snapshot creat", "create"), ("volume lisst", "list"), ("webhook enabel", "enable"),
-    ("template buidl", "build"), ("keys lits", "list"), ("secret creat", "create"), ("team kil", "kill"), ("node inf", "info"),
+    ("template buidl", "build"), ("keys lits", "list"), ("secret creat", "create"), ("team kil", "kill"), ("team keys lst", "list"), ("node inf", "info"),
     ("config gett", "get"), ("auth logn", "login"), ("validate traget", "target"), ("generate datset", "dataset"),
     ("redteam plugin", "plugins"), ("sandbox list --stat running", "--state"), ("completions bahs", "bash"),
 ])  # fmt: skip
@@ -48,13 +48,15 @@ def test_a_typing_error_is_answered_with_what_was_meant(typist, mistake, meant):
     assert re.search(rf"(similar|did you mean).*{re.escape(meant)}", COLOUR.sub("", shown), re.S), shown
 
 
-@story("sandbox create", "sandbox list", "sandbox info", "sandbox exec", "sandbox cp", "sandbox cat", "sandbox files", "sandbox connect", "sandbox ports",
+@story("sandbox create", "sandbox list", "sandbox info", "sandbox exec", "sandbox run", "sandbox cp", "sandbox cat", "sandbox files", "sandbox connect", "sandbox ports",
        "sandbox open", "sandbox forward", "sandbox logs", "sandbox metrics", "sandbox egress", "sandbox timeout", "sandbox kill", "top", "events")  # fmt: skip
 def test_a_sandbox_is_used(typist):
     sandbox = typist("sandbox create -d base --timeout 10m").strip()
     assert sandbox in column(typist("sandbox list"), "id")
     assert json.loads(typist(f"sandbox info {sandbox}"))["state"] == "running"
     assert typist(f"sandbox exec {sandbox} stty size") == "33 200\n"
+    assert typist(f"sandbox run {sandbox} --language bash --code id").startswith("uid=1000(user)")
+    typist.fails(f"sandbox run {sandbox}", hint="nothing to run")
     (typist.home / "here").write_text("of this machine\n")
     typist(f"sandbox cp here {sandbox}:there")
     assert typist(f"sandbox cat {sandbox} there") == "of this machine\n"
@@ -85,6 +87,7 @@ def test_a_sandbox_is_used(typist):
     assert "sandbox.lifecycle.created" in typist(f"events {sandbox}")
     for verb in ("info", "exec", "connect", "logs", "metrics", "egress", "ports", "open", "files"):
         typist.fails(f"sandbox {verb} {UNKNOWN}" + " true" * (verb == "exec"), hint=UNKNOWN)
+    typist.fails(f"sandbox run {UNKNOWN} --code 1", hint=UNKNOWN)
     typist.fails("sandbox cp here there", hint="ID:PATH")
     typist.fails("sandbox logs i0000000000000000000x", hint="hint: `sandcove sandbox list` shows all")
     typist.fails(f"sandbox timeout {sandbox} soon", hint="such as 5m", status=2)
@@ -102,7 +105,7 @@ def test_a_sandbox_is_kept(typist):
     assert typist(f"sandbox resume {sandbox}") == f"{sandbox}\n"
     fork = typist(f"sandbox fork {sandbox}").strip()
     for group in ("sandbox snapshot", "snapshot"):
-        snapshot = typist(f"{group} create {sandbox}").strip()
+        snapshot = typist(f"{group} create {sandbox} --files-only").strip()
         assert snapshot in column(typist(f"{group} list"), "id")
         assert typist(f"{group} delete {snapshot}") == f"{snapshot}\n"
         typist.fails(f"{group} delete {snapshot}", hint=snapshot)
@@ -138,7 +141,8 @@ def test_what_a_team_has_is_created_listed_and_deleted(typist):
     typist.fails(f"secret delete {name}", hint="`sandcove secret list`")
 
 
-@story("webhook create", "webhook list", "webhook update", "webhook disable", "webhook enable", "webhook deliveries", "webhook redeliver", "webhook delete")
+@story("webhook create", "webhook list", "webhook update", "webhook disable", "webhook enable", "webhook deliveries", "webhook redeliver", "webhook stats",
+       "webhook delete")  # fmt: skip
 def test_a_webhook_is_kept(typist):
     (typist.home / "secret").write_text("s" * 40)
     create = f"webhook create {unique('hook')} https://example.com/hook --secret-file secret"
@@ -153,8 +157,11 @@ def test_a_webhook_is_kept(typist):
     typist(f"webhook enable {webhook}")
     typist.fails(f"webhook redeliver {webhook} nothing", hint=f"hint: `sandcove webhook deliveries {webhook}` shows the newest")
     assert "event" in typist(f"webhook deliveries {webhook}")
+    assert column(typist(f"webhook stats {webhook}"), "hour")[-1] == "all"
+    typist.fails(f"webhook stats {webhook} --since 2026-01-02T00:00:00Z --until 2026-01-01T00:00:00Z", hint="start time")
+    typist.fails(f"webhook stats {webhook} --since yesterday", hint="yesterday", status=2)
     assert typist(f"webhook delete {webhook}") == f"{webhook}\n"
-    for verb in ("delete", "enable", "disable", "deliveries"):
+    for verb in ("delete", "enable", "disable", "deliveries", "stats"):
         for unknown in (webhook, "nobody"):
             assert f"`{unknown}`" in typist.fails(f"webhook {verb} {unknown}", hint="hint: `sandcove webhook list` shows all")
     for line in ("update {} --name x", "redeliver {} x"):
@@ -162,14 +169,23 @@ def test_a_webhook_is_kept(typist):
             assert f"`{unknown}`" in typist.fails(f"webhook {line.format(unknown)}", hint="hint: `sandcove webhook list` shows all")
 
 
-@story("team create", "team list", "team update", "team key", "team kill", "audit", "node list", "node info", "node set")
+@story("team create", "team list", "team update", "team keys create", "team keys list", "team keys delete", "team kill", "team cancel-builds", "audit", "node list", "node info", "node set")  # fmt: skip
 def test_an_operator_manages_teams_and_the_node(typist):
     name = unique("team")
     team = typist(f"team create {name}").strip()
     assert team in column(typist("team list"), "id")
     typist(f"team update {name} --limit volumes=2")
-    assert typist(f"team key {name} laptop").startswith("e2b_")
+    assert typist(f"team keys create {name} laptop").startswith("e2b_")
+    assert typist(f"team key {name} desktop").startswith("e2b_"), "the former name"
+    keys = typist(f"team keys list {name}")
+    named = dict(zip(column(keys, "name"), column(keys, "id"), strict=True))
+    assert named.keys() == {"laptop", "desktop"}
+    assert typist(f"team keys delete {name} laptop {named['desktop']}") == f"{named['laptop']}\n{named['desktop']}\n"
+    typist.fails(f"team keys delete {name} laptop", hint=f"hint: `sandcove team keys list {name}` shows all")
+    for verb in ("keys list", "keys delete", "cancel-builds"):
+        typist.fails(f"team {verb} nobody" + " laptop" * (verb == "keys delete"), hint="nobody")
     assert typist(f"team kill {name}") == "0\n"
+    assert typist(f"team cancel-builds {name}") == "0\n"
     typist.fails(f"team update {name} --limit volums=2", hint="volumes", status=2)
     typist.fails("team kill nobody", hint="nobody")
     assert team in typist(f"audit --object {team}")
@@ -193,6 +209,9 @@ def test_a_template_is_built_and_handed_on(typist):
     typist(f"template publish {name}")
     typist(f"template unpublish {name}")
     typist(f"template tag {name} v1")
+    assert column(typist(f"template tag {name} --history"), "tag") == ["default", "v1"]
+    assert column(typist(f"template tag {name} v1 --history"), "tag") == ["v1"]
+    typist.fails(f"template tag {name} v2 --history", hint="v2")
     typist(f"template export {name} handed-on.tar.zst")
     typist.shows(f"template import handed-on.tar.zst --name {name}-again")
     # Other tests have built templates on this server, and deleted them.

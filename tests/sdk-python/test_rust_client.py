@@ -12,6 +12,7 @@ PRINTS = {
     "quickstart": ["hello", "2432902008176640000", "status 0: 9 note.txt", "", "good day"],
     "streams": ["name?", "hello Ada", "exit status 0", "changed: answer.txt"],
     "lifecycle": ["Paused", "42", "true", "a,b", "1,2"],
+    "files": ["/home/user/texts/words.txt of user", "one two three", "1", "user", "true"],
     "volumes": ["3", "3"],
 }
 

@@ -94,6 +94,17 @@ def test_the_variables_of_the_official_clients_are_understood(server, home):
     assert home("sandbox", "list", "--url", server.url, E2B_API_KEY=API_KEY).returncode == 0
 
 
+def test_sandboxes_are_where_the_variables_of_the_official_clients_say(server, home, sandbox):
+    exec_true = ("exec", sandbox.sandbox_id, "true")
+    by_variables = {"E2B_API_URL": server.url, "E2B_API_KEY": API_KEY}
+    assert home("sandbox", *exec_true, **by_variables, E2B_SANDBOX_URL=server.url).returncode == 0
+    # Nothing listens there.
+    nowhere = "http://127.0.0.1:9"
+    done = home("sandbox", *exec_true, **by_variables, E2B_SANDBOX_URL=nowhere)
+    assert done.returncode == 1 and f"no answer from {nowhere}" in done.stderr, done.stderr
+    assert home("sandbox", "--url", server.url, *exec_true, E2B_API_KEY=API_KEY, E2B_SANDBOX_URL=nowhere).returncode == 0
+
+
 def test_volumes_are_created_listed_and_deleted(server):
     name = unique("of-the-command")
     volume = sandcove(server, "volume", "create", name).stdout.strip()

@@ -120,7 +120,7 @@ enum Command {
     /// manage the API keys of this machine's server, running or not
     #[command(
         subcommand,
-        after_help = "The keys are those of the default team, in the data directory. On a server elsewhere, `sandcove team key TEAM NAME --url URL` \
+        after_help = "The keys are those of the default team, in the data directory. On a server elsewhere, `sandcove team keys create TEAM NAME --url URL` \
                       creates a key with the admin token: no API key may create another."
     )]
     Keys(commands::keys::KeysCommand),

@@ -17,7 +17,7 @@ async fn main() -> sandcove_client::Result<()> {
     println!("{}", ran.text().unwrap_or_default());
 
     sandbox.write_file("/home/user/data.csv", "a,b\n1,2\n".into()).await?;
-    let snapshot = client.snapshot(&id, None).await?;
+    let snapshot = client.snapshot(&id, None, true).await?;
     // With a key, a request whose answer was lost can be sent again: it returns the sandbox that was created.
     let (copy, key) = (NewSandbox::of(&snapshot.snapshot_id).timeout(60), format!("copy-of-{id}"));
     let other = client.create_once(&copy, &key).await?;

@@ -3,6 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::{BodyExt, Collected, Limited};
 use hyper::body::Incoming;
+use serde::de::DeserializeOwned;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use crate::error::{Error, Result};
@@ -12,10 +13,23 @@ const MAX_LINE: usize = 32 << 20;
 /// Maximum size of an answer that is kept in memory, bytes.
 const MAX_ANSWER: usize = 32 << 20;
 
+/// Maximum number of objects and lists in an answer of an agent.
+const MAX_OBJECTS: usize = 250_000;
+
 /// Receives a whole body.
 pub(crate) async fn whole(body: Incoming, url: String) -> Result<Bytes> {
     let body = Limited::new(body, MAX_ANSWER).collect().await;
     body.map(Collected::to_bytes).map_err(|cause| Error::Unreachable { url, cause })
+}
+
+/// Receives the JSON message of an agent. What runs in a sandbox may have replaced the agent, and an entry of a list takes a hundred times
+/// the memory of `{}`, so that the number of entries is limited too.
+pub(crate) async fn message<T: DeserializeOwned>(body: Incoming, url: String) -> Result<T> {
+    let body = whole(body, url.clone()).await?;
+    if body.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() > MAX_OBJECTS {
+        return Err(Error::Malformed { url, reason: "it has too many entries".into() });
+    }
+    serde_json::from_slice(&body).map_err(|error| Error::Malformed { url, reason: error.to_string() })
 }
 
 /// Copies a body to `out` as it arrives, and tells `on_progress` how many bytes have been copied.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use http::HeaderName;
 use sandcove_wire::secret::Secret;
 
 use crate::error::{Error, Result};
+use crate::retry::RETRIES;
 use crate::sandbox::Route;
 use crate::server::Client;
 use crate::transport::Transport;
@@ -14,8 +14,6 @@ use crate::transport::Transport;
 const HOSTED: &str = "e2b.app";
 /// Limit on the time until an answer begins, as in the official SDKs.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Number of times that a request is sent again, as in the official SDKs.
-const RETRIES: u32 = 3;
 
 /// The settings of a [`Client`] that is yet to be made.
 ///
@@ -34,7 +32,8 @@ const RETRIES: u32 = 3;
 /// ```
 #[derive(Clone, Debug)]
 pub struct ClientBuilder {
-    api_key: Secret,
+    api_key: Option<Secret>,
+    access_token: Option<Secret>,
     api_url: Option<String>,
     sandbox_url: Option<String>,
     domain: String,
@@ -45,8 +44,20 @@ pub struct ClientBuilder {
 impl ClientBuilder {
     /// Settings for the hosted service with an API key.
     pub fn new(api_key: Secret) -> Self {
+        Self { api_key: Some(api_key), ..Self::hosted() }
+    }
+
+    /// Settings for the hosted service with the access token of a user, and without an API key. A server of Sandcove takes the token for all
+    /// calls of the user's team.
+    pub fn of_user(access_token: Secret) -> Self {
+        Self { access_token: Some(access_token), ..Self::hosted() }
+    }
+
+    /// Settings for the hosted service without any credential.
+    fn hosted() -> Self {
         Self {
-            api_key,
+            api_key: None,
+            access_token: None,
             api_url: None,
             sandbox_url: None,
             domain: HOSTED.to_owned(),
@@ -55,24 +66,37 @@ impl ClientBuilder {
         }
     }
 
-    /// Settings from the variables that the official SDKs read: `E2B_API_KEY`, `E2B_API_URL`, `E2B_SANDBOX_URL` and `E2B_DOMAIN`. Empty
-    /// ones count as unset.
+    /// Settings from the variables that the official SDKs read: `E2B_API_KEY`, `E2B_ACCESS_TOKEN`, `E2B_API_URL`, `E2B_SANDBOX_URL` and
+    /// `E2B_DOMAIN`. Empty ones count as unset.
     ///
     /// # Errors
-    /// [`Error::Variable`] if `E2B_API_KEY` is not set.
+    /// [`Error::Variable`] if neither `E2B_API_KEY` nor `E2B_ACCESS_TOKEN` is set.
     pub fn from_env() -> Result<Self> {
         Self::from_variables(|name| std::env::var(name).ok())
     }
 
     fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let variable = |name: &'static str| variable(name).filter(|value| !value.is_empty());
-        let api_key = variable("E2B_API_KEY").ok_or(Error::Variable("E2B_API_KEY"))?;
+        let settings = match (variable("E2B_API_KEY"), variable("E2B_ACCESS_TOKEN")) {
+            (Some(key), None) => Self::new(Secret::new(key)),
+            (Some(key), Some(token)) => Self::new(Secret::new(key)).access_token(Secret::new(token)),
+            (None, Some(token)) => Self::of_user(Secret::new(token)),
+            (None, None) => return Err(Error::Variable("E2B_API_KEY")),
+        };
         Ok(Self {
             api_url: variable("E2B_API_URL"),
             sandbox_url: variable("E2B_SANDBOX_URL"),
             domain: variable("E2B_DOMAIN").unwrap_or_else(|| HOSTED.to_owned()),
-            ..Self::new(Secret::new(api_key))
+            ..settings
         })
+    }
+
+    /// Adds the access token of a user, which is sent as `Authorization: Bearer`. The calls for teams, keys and access tokens need it: an API
+    /// key creates no keys (contract: control-plane, section 2).
+    #[must_use]
+    pub fn access_token(mut self, token: Secret) -> Self {
+        self.access_token = Some(token);
+        self
     }
 
     /// Sets one URL for the API and all sandboxes, as Sandcove's server has it.
@@ -119,7 +143,7 @@ impl ClientBuilder {
     /// Makes the client. It does not connect yet.
     ///
     /// # Errors
-    /// [`Error::Address`] if a URL or the key is invalid.
+    /// [`Error::Address`] if a URL, the key or the access token is invalid.
     pub fn build(self) -> Result<Client> {
         let api = self.api_url.unwrap_or_else(|| format!("https://api.{}", self.domain));
         let route = match self.sandbox_url {
@@ -136,7 +160,12 @@ impl ClientBuilder {
             Route::Names(_) | Route::Direct => true,
         };
         let transport = Transport::new(&api, needs_tls)?.patient(self.retries, self.request_timeout);
-        Client::over(transport, HeaderName::from_static("x-api-key"), &self.api_key, route)
+        let bearer = self.access_token.map(|token| format!("Bearer {}", token.expose()));
+        let credentials = [
+            self.api_key.as_ref().map(|key| ("x-api-key", key.expose())),
+            bearer.as_deref().map(|bearer| ("authorization", bearer)),
+        ];
+        Client::over(transport, &credentials.into_iter().flatten().collect::<Vec<_>>(), route)
     }
 }
 
@@ -154,6 +183,7 @@ mod tests {
         let key = ("E2B_API_KEY", "e2b_00");
         assert!(matches!(built(&[]), Err(Error::Variable("E2B_API_KEY"))));
         assert!(matches!(built(&[("E2B_API_KEY", "")]), Err(Error::Variable(_))));
+        assert!(built(&[("E2B_ACCESS_TOKEN", "sk_e2b_00")]).is_ok());
         assert_eq!(built(&[key]).unwrap().url(), "https://api.e2b.app");
         assert_eq!(
             built(&[key, ("E2B_DOMAIN", "sbx.example.com")]).unwrap().url(),

@@ -1,7 +1,11 @@
 //! The Connect protocol as far as a client of the agent needs it: envelopes of JSON messages (contract: envd, section
 //! 1.1).
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::{BufMut, Bytes, BytesMut};
+use http::header::AUTHORIZATION;
+use http::{HeaderName, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -16,6 +20,16 @@ const COMPRESSED: u8 = 1;
 /// Maximum size of a message in a stream, bytes. The agent cuts output into far smaller ones, and what runs in a sandbox may have replaced
 /// the agent.
 const MAX_MESSAGE: usize = 4 << 20;
+
+/// Makes the header that names the account of a call at `url`, which has no password.
+///
+/// # Errors
+/// [`Error::Malformed`] if the account cannot be named in a header.
+pub(crate) fn basic(user: &str, url: &str) -> Result<(HeaderName, HeaderValue)> {
+    let value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(format!("{user}:"))));
+    let value = value.map_err(|error| Error::Malformed { url: url.to_owned(), reason: error.to_string() })?;
+    Ok((AUTHORIZATION, value))
+}
 
 /// Makes the body of a request that is answered by a stream.
 pub(crate) fn envelope(message: &impl Serialize) -> serde_json::Result<Bytes> {

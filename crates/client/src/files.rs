@@ -88,6 +88,21 @@ impl Sandbox {
         self.send(AGENT_PORT, Method::POST, &target, vec![(CONTENT_TYPE, value)], body.into()).await.map(drop)
     }
 
+    /// Joins files, as `user` or else the default user: `destination` gets the content of `sources`, one after the other, and the sources are
+    /// removed. Large files can so be uploaded in pieces at the same time. Missing directories above the destination are created.
+    ///
+    /// # Errors
+    /// If a source does not exist, or is the destination, or the destination cannot be written. Then the sandbox keeps what it had.
+    pub async fn compose_files(&self, sources: &[&str], destination: &str, user: Option<&str>) -> Result<()> {
+        let mut request = serde_json::json!({ "source_paths": sources, "destination": destination });
+        if let Some(user) = user {
+            request["username"] = user.into();
+        }
+        let kind = vec![(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+        let body = Bytes::from(request.to_string());
+        self.send(AGENT_PORT, Method::POST, "/files/compose", kind, body).await.map(drop)
+    }
+
     /// Writes a file with what `source` has until its end, as `user` or else the default user, and creates missing directories above
     /// it. Nothing but the bytes on their way is in memory. With `size`, a source that has more or fewer bytes is an error.
     ///

@@ -1,26 +1,22 @@
-//! Looks at directories of a sandbox, changes and watches them, as root (contract: envd, section 3).
+//! Looks at directories of a sandbox, changes and watches them, as root or as another account (contract: envd, section 3).
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use futures_util::Stream;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Method};
 use sandcove_wire::boot::AGENT_PORT;
 use sandcove_wire::envd::filesystem::watch_dir_response::Event;
 use sandcove_wire::envd::filesystem::{
     EntryInfo, FilesystemEvent, ListDirRequest, ListDirResponse, MakeDirRequest, MakeDirResponse,
-    RemoveRequest, RemoveResponse, StatRequest, StatResponse, WatchDirRequest, WatchDirResponse,
+    MoveRequest, MoveResponse, RemoveRequest, RemoveResponse, StatRequest, StatResponse, WatchDirRequest,
+    WatchDirResponse,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::body::{Pieces, whole};
-use crate::connect;
+use crate::body::{Pieces, message};
+use crate::connect::{self, basic};
 use crate::error::{Error, Result};
 use crate::sandbox::Sandbox;
-
-/// Maximum number of objects and lists in an answer.
-const MAX_OBJECTS: usize = 250_000;
 
 /// A watch of a directory. Dropping it ends the watch.
 pub struct Watch {
@@ -62,6 +58,20 @@ impl Sandbox {
         }
     }
 
+    /// Moves what is at a path to another one, and returns its entry there. Missing directories above the new path are created, and a file that
+    /// is there is replaced.
+    ///
+    /// # Errors
+    /// If there is nothing at the path, or it cannot be moved.
+    pub async fn rename(&self, from: &str, to: &str) -> Result<EntryInfo> {
+        let request = MoveRequest { source: from.to_owned(), destination: to.to_owned() };
+        let moved: MoveResponse = self.filesystem("Move", &request).await?;
+        moved.entry.ok_or_else(|| Error::Malformed {
+            url: self.url(AGENT_PORT, "/filesystem.Filesystem/Move"),
+            reason: "the moved entry is missing".to_owned(),
+        })
+    }
+
     /// Removes a file, or a directory with everything in it. A path where nothing is stays so.
     ///
     /// # Errors
@@ -86,7 +96,7 @@ impl Sandbox {
             url: self.url(AGENT_PORT, PATH),
             reason: error.to_string(),
         })?;
-        let headers = headers("application/connect+json");
+        let headers = self.directory_headers("application/connect+json")?;
         let response = self.send(AGENT_PORT, Method::POST, PATH, headers, body).await?;
         let mut pieces = Pieces::new(response.into_body(), self.url(AGENT_PORT, PATH));
         while let Some(message) = connect::next::<WatchDirResponse>(&mut pieces).await? {
@@ -95,6 +105,15 @@ impl Sandbox {
             }
         }
         Err(pieces.malformed("the start of the watch was not reported"))
+    }
+
+    /// Headers of a call about directories, which name the account of the handle.
+    fn directory_headers(&self, kind: &'static str) -> Result<Vec<(HeaderName, HeaderValue)>> {
+        Ok(vec![
+            (CONTENT_TYPE, HeaderValue::from_static(kind)),
+            (HeaderName::from_static("connect-protocol-version"), HeaderValue::from_static("1")),
+            basic(self.directory_user(), &self.url(AGENT_PORT, "/filesystem.Filesystem"))?,
+        ])
     }
 
     async fn is_directory(&self, path: &str) -> Result<bool> {
@@ -109,17 +128,9 @@ impl Sandbox {
             reason: error.to_string(),
         };
         let body = serde_json::to_vec(request).map_err(malformed)?;
-        let headers = headers("application/json");
+        let headers = self.directory_headers("application/json")?;
         let response = self.send(AGENT_PORT, Method::POST, &path, headers, body.into()).await?;
-        let body = whole(response.into_body(), self.url(AGENT_PORT, &path)).await?;
-        // What runs in a sandbox may have replaced the agent, and an entry takes a hundred times the memory of `{}`.
-        if body.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() > MAX_OBJECTS {
-            return Err(Error::Malformed {
-                url: self.url(AGENT_PORT, &path),
-                reason: "it has too many entries".into(),
-            });
-        }
-        serde_json::from_slice(&body).map_err(malformed)
+        message(response.into_body(), self.url(AGENT_PORT, &path)).await
     }
 }
 
@@ -143,15 +154,4 @@ impl Watch {
         }
         Ok(None)
     }
-}
-
-/// Headers of a call as root.
-fn headers(kind: &'static str) -> Vec<(HeaderName, HeaderValue)> {
-    let root = HeaderValue::try_from(format!("Basic {}", STANDARD.encode("root:"))).ok();
-    let mut headers = vec![
-        (CONTENT_TYPE, HeaderValue::from_static(kind)),
-        (HeaderName::from_static("connect-protocol-version"), HeaderValue::from_static("1")),
-    ];
-    headers.extend(root.map(|root| (AUTHORIZATION, root)));
-    headers
 }

@@ -1,35 +1,72 @@
-//! The team of a client and its keys (contract: control-plane, sections 4.1 and 12).
+//! The team of a client, its activity, and its keys (contract: control-plane, sections 4.1, 8 and 10).
 
 use http::Method;
 use jiff::Timestamp;
-use sandcove_wire::api::observe::TeamMetric;
-use sandcove_wire::api::team::{ApiKey, Named, NewApiKey, Team};
+use sandcove_wire::api::observe::{TeamMetric, TeamMetricMax};
+use sandcove_wire::api::team::{ApiKey, Named, NewAccessToken, NewApiKey, Team};
 
 use crate::error::Result;
+use crate::query::span;
 use crate::server::{Client, segment};
 
+/// A metric of the activity of a team.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TeamActivity {
+    /// Number of sandboxes that run at the same time.
+    ConcurrentSandboxes,
+    /// Number of sandboxes started per second.
+    SandboxStartRate,
+}
+
 impl Client {
-    /// The teams of the caller.
+    /// The teams of the user, each with an API key that is created for this answer. Needs an
+    /// [access token](crate::ClientBuilder::access_token).
     ///
     /// # Errors
-    /// If the server does not answer.
+    /// If the server does not answer, or does not accept the access token.
     pub async fn teams(&self) -> Result<Vec<Team>> {
         self.json(Method::GET, "/teams", None::<&()>).await
     }
 
-    /// Samples of how many sandboxes a team has run from a time on, oldest first.
+    /// Samples of how many sandboxes a team has run from `from` to `to`, oldest first. The times are whole seconds, at most 31 days apart; by
+    /// default, they are the last 7 days.
     ///
     /// # Errors
-    /// If the server does not answer, or the team is not the caller's.
-    pub async fn team_metrics(&self, team: &str, from: Option<Timestamp>) -> Result<Vec<TeamMetric>> {
-        let start = from.map(|from| format!("?start={}", from.as_second())).unwrap_or_default();
-        self.json(Method::GET, &format!("/teams/{}/metrics{start}", segment(team)), None::<&()>).await
+    /// If the team is not the caller's, or the server refuses the times.
+    pub async fn team_metrics(
+        &self,
+        team: &str,
+        from: Option<Timestamp>,
+        to: Option<Timestamp>,
+    ) -> Result<Vec<TeamMetric>> {
+        let path = format!("/teams/{}/metrics?{}", segment(team), span(from, to));
+        self.json(Method::GET, &path, None::<&()>).await
     }
 
-    /// The API keys of the team, without their secrets.
+    /// The maximum of a metric of a team, among the samples that [`Self::team_metrics`] returns for the same times.
     ///
     /// # Errors
-    /// If the server does not answer.
+    /// If the team is not the caller's, or the server refuses the times.
+    pub async fn team_metrics_max(
+        &self,
+        team: &str,
+        metric: TeamActivity,
+        from: Option<Timestamp>,
+        to: Option<Timestamp>,
+    ) -> Result<TeamMetricMax> {
+        let metric = match metric {
+            TeamActivity::ConcurrentSandboxes => "concurrent_sandboxes",
+            TeamActivity::SandboxStartRate => "sandbox_start_rate",
+        };
+        let path = format!("/teams/{}/metrics/max?metric={metric}&{}", segment(team), span(from, to));
+        self.json(Method::GET, &path, None::<&()>).await
+    }
+
+    /// The API keys of the team, without their secrets. This call and the others for keys need an
+    /// [access token](crate::ClientBuilder::access_token), or the rights of an [operator](crate::Operator::for_team).
+    ///
+    /// # Errors
+    /// If the server does not answer, or does not accept the access token.
     pub async fn api_keys(&self) -> Result<Vec<ApiKey>> {
         self.json(Method::GET, "/api-keys", None::<&()>).await
     }
@@ -57,5 +94,23 @@ impl Client {
     /// If the server does not answer.
     pub async fn delete_api_key(&self, id: &str) -> Result<bool> {
         self.delete(&format!("/api-keys/{}", segment(id))).await
+    }
+
+    /// Creates an access token of the user for the team. Only this answer has its secret. Needs an
+    /// [access token](crate::ClientBuilder::access_token).
+    ///
+    /// # Errors
+    /// If the server refuses the name, or does not accept the access token.
+    pub async fn create_access_token(&self, name: &str) -> Result<NewAccessToken> {
+        self.json(Method::POST, "/access-tokens", Some(&Named { name: name.to_owned() })).await
+    }
+
+    /// Deletes an access token, which is not accepted from then on; false if there is none. Needs an
+    /// [access token](crate::ClientBuilder::access_token).
+    ///
+    /// # Errors
+    /// If the server does not answer, or does not accept the access token.
+    pub async fn delete_access_token(&self, id: &str) -> Result<bool> {
+        self.delete(&format!("/access-tokens/{}", segment(id))).await
     }
 }

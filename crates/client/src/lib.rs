@@ -20,12 +20,14 @@ mod observe;
 mod operator;
 mod output;
 mod process;
+mod query;
 mod retry;
 mod sandbox;
 mod secrets;
 mod server;
 mod signed;
 mod stream;
+mod tags;
 mod templates;
 pub mod traceback;
 mod transport;
@@ -41,13 +43,22 @@ pub use error::{Error, Result, server_of};
 pub use execution::Execution;
 pub use files::FileStart;
 pub use filesystem::Watch;
+pub use keys::TeamActivity;
 pub use new_sandbox::NewSandbox;
 pub use operator::{AuditFilter, Operator};
 pub use output::{CodeOutput, CommandOutput};
 pub use process::{Controls, Process, ProcessEvent};
+pub use query::LogFilter;
 pub use sandbox::Sandbox;
+#[doc(no_inline)]
+pub use sandcove_wire::envd::{
+    filesystem::{EntryInfo, EventType, FileType, FilesystemEvent},
+    process::{ProcessConfig, ProcessInfo},
+};
 #[doc(no_inline)]
 pub use sandcove_wire::{api, id::SandboxId, interpreter, interpreter::ExecutionRequest, secret::Secret};
 pub use server::{Client, ListFilter};
+pub use tags::{TagFilter, TagOrder};
 pub use templates::BuildEnd;
 pub use volume_files::VolumeFiles;
+pub use webhooks::{DeliveryFilter, EventFilter};

@@ -49,12 +49,12 @@ impl Client {
         self.call(Method::POST, &format!("/sandboxes/{id}/timeout"), Some(&body)).await.map(drop)
     }
 
-    /// Takes a snapshot of a sandbox, which goes on.
+    /// Takes a snapshot of a sandbox, which goes on; with `memory` of its processes too, else only of its files.
     ///
     /// # Errors
     /// If the server does not know the sandbox, refuses the name, or has no room.
-    pub async fn snapshot(&self, id: &SandboxId, name: Option<&str>) -> Result<SnapshotInfo> {
-        let body = NewSnapshot { name: name.map(str::to_owned), memory: None };
+    pub async fn snapshot(&self, id: &SandboxId, name: Option<&str>, memory: bool) -> Result<SnapshotInfo> {
+        let body = NewSnapshot { name: name.map(str::to_owned), memory: Some(memory) };
         self.json(Method::POST, &format!("/sandboxes/{id}/snapshots"), Some(&body)).await
     }
 

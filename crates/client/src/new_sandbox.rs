@@ -36,6 +36,10 @@ pub struct NewSandbox {
     pub network: Option<Network>,
     /// Whether the sandbox is paused instead of killed at its timeout.
     pub auto_pause: bool,
+    /// Whether the pause at the timeout keeps memory, and not only files; true when unset. Traffic cannot resume a sandbox that keeps only
+    /// files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto_pause_memory: Option<bool>,
     /// Whether traffic resumes the sandbox when it is paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_resume: Option<AutoResume>,
@@ -54,6 +58,7 @@ impl Default for NewSandbox {
             allow_internet_access: true,
             network: None,
             auto_pause: false,
+            auto_pause_memory: None,
             auto_resume: None,
             volume_mounts: Vec::new(),
         }
@@ -106,6 +111,14 @@ impl NewSandbox {
     pub fn pauses_at_timeout(mut self, resumes: bool) -> Self {
         self.auto_pause = true;
         self.auto_resume = Some(AutoResume { enabled: resumes });
+        self
+    }
+
+    /// Lets the sandbox pause at its timeout with its files only, and without its processes.
+    #[must_use]
+    pub fn pauses_files_at_timeout(mut self) -> Self {
+        self.auto_pause = true;
+        self.auto_pause_memory = Some(false);
         self
     }
 

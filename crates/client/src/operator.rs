@@ -1,18 +1,22 @@
 //! What an operator of a server may do: manage its teams and its node (contract: control-plane, section 13).
 
-use http::{HeaderName, Method, Response};
+use http::{Method, Response};
 use hyper::body::Incoming;
 use sandcove_wire::api::admin::{
-    AdminTeam, Killed, NewTeam, Node, NodeStatus, NodeStatusChange, RunningCounts, TeamUpdate,
+    AdminTeam, Cancelled, Killed, NewTeam, Node, NodeStatus, NodeStatusChange, RunningCounts, TeamUpdate,
 };
 use sandcove_wire::api::audit::AuditRecord;
-use sandcove_wire::api::team::{Named, NewApiKey};
+use sandcove_wire::api::team::{ApiKey, Named, NewApiKey};
 use sandcove_wire::secret::Secret;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
+use crate::query::pairs;
+use crate::retry::RETRIES;
+use crate::sandbox::Route;
 use crate::server::{Client, segment};
+use crate::transport::Transport;
 
 /// A client of a server, with the rights of its operator.
 #[derive(Clone, Debug)]
@@ -21,12 +25,25 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// A client of the server at `url`, which accepts `token` as its admin token. Does not connect yet.
+    /// A client of the server at `url`, which accepts `token` as its admin token. Does not connect yet. It sends a request again as a client
+    /// of [`ClientBuilder`](crate::ClientBuilder) does, and waits as long as an answer takes: all sandboxes of a team may be killed in one.
     ///
     /// # Errors
     /// [`Error::Address`](crate::Error::Address) if the URL or the token is invalid.
     pub fn new(url: &str, token: &Secret) -> Result<Self> {
-        Ok(Self { client: Client::with_credential(url, HeaderName::from_static("x-admin-token"), token)? })
+        let transport = Transport::new(url, false)?.patient(RETRIES, None);
+        let route = Route::Shared(transport.base().to_owned());
+        Ok(Self { client: Client::over(transport, &[("x-admin-token", token.expose())], route)? })
+    }
+
+    /// A client that acts for the team with this id, such as to list its sandboxes or to rename a key. Does not connect yet. A server of
+    /// Sandcove takes the admin token in place of the credentials of a user of the team; only access tokens are created and deleted by users
+    /// alone (contract: control-plane, section 2).
+    ///
+    /// # Errors
+    /// [`Error::Address`](crate::Error::Address) if the id is invalid.
+    pub fn for_team(&self, team: &str) -> Result<Client> {
+        self.client.clone().with_header("x-team-id", team)
     }
 
     /// All teams.
@@ -35,6 +52,14 @@ impl Operator {
     /// If the server does not answer, or refuses the token.
     pub async fn teams(&self) -> Result<Vec<AdminTeam>> {
         self.json(Method::GET, "/admin/teams", None::<&()>).await
+    }
+
+    /// The team with this id.
+    ///
+    /// # Errors
+    /// If the server does not know the team, or refuses the token.
+    pub async fn team(&self, id: &str) -> Result<AdminTeam> {
+        self.json(Method::GET, &format!("/admin/teams/{}", segment(id)), None::<&()>).await
     }
 
     /// The number of running sandboxes by team id.
@@ -70,6 +95,23 @@ impl Operator {
         self.json(Method::POST, &format!("/admin/teams/{}/api-keys", segment(team)), Some(&body)).await
     }
 
+    /// The API keys of a team, without their secrets.
+    ///
+    /// # Errors
+    /// If the server does not know the team, or refuses the token.
+    pub async fn keys(&self, team: &str) -> Result<Vec<ApiKey>> {
+        self.for_team(team)?.api_keys().await.map_err(of_the_token)
+    }
+
+    /// Deletes an API key of a team, which is not accepted from then on; false if there is no such team or key.
+    ///
+    /// # Errors
+    /// If an id is not a UUID, or the server refuses the token.
+    pub async fn delete_key(&self, team: &str, key: &str) -> Result<bool> {
+        let path = format!("/admin/teams/{}/api-keys/{}", segment(team), segment(key));
+        self.client.delete(&path).await.map_err(of_the_token)
+    }
+
     /// Kills all sandboxes of a team.
     ///
     /// # Errors
@@ -79,12 +121,30 @@ impl Operator {
         self.json(Method::POST, &path, None::<&()>).await
     }
 
+    /// Cancels the builds of a team that wait or are in progress. There is no such call for the team itself: its build ends when a newer one
+    /// of the template starts, or when the template is deleted.
+    ///
+    /// # Errors
+    /// If the server does not know the team, or refuses the token.
+    pub async fn cancel_builds(&self, team: &str) -> Result<Cancelled> {
+        let path = format!("/admin/teams/{}/builds/cancel", segment(team));
+        self.json(Method::POST, &path, None::<&()>).await
+    }
+
     /// The hosts of the server.
     ///
     /// # Errors
     /// If the server does not answer, or refuses the token.
     pub async fn nodes(&self) -> Result<Vec<Node>> {
         self.json(Method::GET, "/nodes", None::<&()>).await
+    }
+
+    /// The host with this id.
+    ///
+    /// # Errors
+    /// If the server does not know the host, or refuses the token.
+    pub async fn node(&self, id: &str) -> Result<Node> {
+        self.json(Method::GET, &format!("/nodes/{}", segment(id)), None::<&()>).await
     }
 
     /// Opens a host for new sandboxes, or closes it.
@@ -152,18 +212,14 @@ pub struct AuditFilter {
 
 impl AuditFilter {
     fn query(&self) -> String {
-        let (limit, after) =
-            (self.limit.map(|number| number.to_string()), self.after.map(|id| id.to_string()));
-        let pairs = [
-            ("teamID", &self.team),
-            ("keyID", &self.key),
-            ("action", &self.action),
-            ("object", &self.object),
-            ("since", &self.since),
-            ("limit", &limit),
-            ("after", &after),
-        ];
-        let given = pairs.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
-        given.map(|(name, value)| format!("{name}={}", segment(value))).collect::<Vec<_>>().join("&")
+        pairs(&[
+            ("teamID", self.team.clone()),
+            ("keyID", self.key.clone()),
+            ("action", self.action.clone()),
+            ("object", self.object.clone()),
+            ("since", self.since.clone()),
+            ("limit", self.limit.map(|number| number.to_string())),
+            ("after", self.after.map(|id| id.to_string())),
+        ])
     }
 }

@@ -1,22 +1,20 @@
 //! A running process in a sandbox: its output, and handles for its input, signals and terminal (contract: envd, section 2).
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::Stream;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Method};
 use sandcove_wire::boot::AGENT_PORT;
 use sandcove_wire::envd::process::process_event::Event;
 use sandcove_wire::envd::process::process_event::data_event::Output;
 use sandcove_wire::envd::process::{
-    CloseStdinRequest, ConnectRequest, ProcessConfig, ProcessInput, ProcessSelector, Pty, SendInputRequest,
-    SendSignalRequest, Signal, StartRequest, StartResponse, UpdateRequest, process_input, process_selector,
-    pty,
+    CloseStdinRequest, ConnectRequest, ListResponse, ProcessConfig, ProcessInfo, ProcessInput,
+    ProcessSelector, Pty, SendInputRequest, SendSignalRequest, Signal, StartRequest, StartResponse,
+    UpdateRequest, process_input, process_selector, pty,
 };
 use serde::Serialize;
 
-use crate::body::Pieces;
+use crate::body::{Pieces, message};
 use crate::command::{Command, CommandEvent, CommandExit, Input, Program, TerminalSize};
 use crate::connect;
 use crate::error::{Error, Result};
@@ -46,6 +44,18 @@ pub struct Controls {
 }
 
 impl Sandbox {
+    /// The running processes that clients have started, in any order.
+    ///
+    /// # Errors
+    /// If the agent does not answer.
+    pub async fn processes(&self) -> Result<Vec<ProcessInfo>> {
+        const PATH: &str = "/process.Process/List";
+        let headers = vec![(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+        let body = Bytes::from_static(b"{}");
+        let response = self.send(AGENT_PORT, Method::POST, PATH, headers, body).await?;
+        Ok(message::<ListResponse>(response.into_body(), self.url(AGENT_PORT, PATH)).await?.processes)
+    }
+
     /// Starts a command and returns once it has a process id.
     ///
     /// # Errors
@@ -101,11 +111,7 @@ impl Sandbox {
             (HeaderName::from_static("connect-protocol-version"), HeaderValue::from_static("1")),
         ];
         if let Some(user) = user {
-            let value = format!("Basic {}", STANDARD.encode(format!("{user}:")));
-            headers.push((
-                AUTHORIZATION,
-                HeaderValue::from_str(&value).map_err(|error| malformed(error.to_string()))?,
-            ));
+            headers.push(connect::basic(user, &self.url(AGENT_PORT, &path))?);
         }
         let response = self.send(AGENT_PORT, Method::POST, &path, headers, body).await?;
         let mut pieces = Pieces::new(response.into_body(), self.url(AGENT_PORT, &path));

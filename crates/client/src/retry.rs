@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode, header};
 
+/// Number of times that a request is sent again, as in the official SDKs.
+pub(crate) const RETRIES: u32 = 3;
 /// Pause before the first of the requests that are sent again; doubled for each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Longest pause, also when the server asks for a longer one.

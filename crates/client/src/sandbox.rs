@@ -26,6 +26,8 @@ pub struct Sandbox {
     token: Option<HeaderValue>,
     traffic_token: Option<HeaderValue>,
     route: Route,
+    /// Account of calls about directories; root when unset.
+    directory_user: Option<String>,
 }
 
 /// The way of requests to a port.
@@ -53,6 +55,7 @@ impl Sandbox {
             token: token.and_then(sensitive),
             traffic_token: traffic_token.and_then(sensitive),
             route,
+            directory_user: None,
         }
     }
 
@@ -63,13 +66,26 @@ impl Sandbox {
         Opening: Future<Output = io::Result<TcpStream>> + Send + 'static,
     {
         let transport = Transport::over(Connector::inside(connect), direct(AGENT_PORT));
-        Self { transport, id, token: None, traffic_token: None, route: Route::Direct }
+        Self { transport, id, token: None, traffic_token: None, route: Route::Direct, directory_user: None }
     }
 
     /// The handle with the access token that the agent requires.
     #[must_use]
     pub fn with_token(self, token: &Secret) -> Self {
         Self { token: sensitive(token), ..self }
+    }
+
+    /// The handle with calls about directories that act as the account `user`, and start relative paths at its home directory; they act as root
+    /// by default. The calls are [`stat`](Self::stat), [`list_directory`](Self::list_directory), [`make_directory`](Self::make_directory),
+    /// [`rename`](Self::rename), [`remove`](Self::remove) and [`watch_directory`](Self::watch_directory).
+    #[must_use]
+    pub fn with_directory_user(self, user: impl Into<String>) -> Self {
+        Self { directory_user: Some(user.into()), ..self }
+    }
+
+    /// The account of calls about directories.
+    pub(crate) fn directory_user(&self) -> &str {
+        self.directory_user.as_deref().unwrap_or("root")
     }
 
     /// Id of the sandbox.

@@ -15,6 +15,14 @@ impl Client {
         self.pages("/secrets?limit=100").await
     }
 
+    /// The secret with this id or name, without its value.
+    ///
+    /// # Errors
+    /// If the server does not know the secret.
+    pub async fn secret(&self, reference: &str) -> Result<SecretInfo> {
+        self.json(Method::GET, &format!("/secrets/{}", segment(reference)), None::<&()>).await
+    }
+
     /// Creates a secret.
     ///
     /// # Errors

@@ -27,7 +27,8 @@ const SANDBOXES: &str = "/v2/sandboxes";
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(crate) transport: Transport,
-    credential: (HeaderName, HeaderValue),
+    /// Headers of every request to the API.
+    credentials: Vec<(HeaderName, HeaderValue)>,
     /// Way of requests to sandboxes that are not said to have another.
     route: Route,
 }
@@ -78,7 +79,9 @@ impl Client {
     /// # Errors
     /// [`Error::Address`] if the URL or the key is invalid.
     pub fn new(url: &str, key: &Secret) -> Result<Self> {
-        Self::with_credential(url, HeaderName::from_static("x-api-key"), key)
+        let transport = Transport::new(url, false)?;
+        let route = Route::Shared(transport.base().to_owned());
+        Self::over(transport, &[("x-api-key", key.expose())], route)
     }
 
     /// A client of a server in this process, which serves the other end of every pipe that `connect` makes. `url` is the address by which
@@ -92,25 +95,33 @@ impl Client {
         connect: impl Fn() -> DuplexStream + Send + Sync + 'static,
     ) -> Result<Self> {
         let transport = Transport::over(Connector::here(connect), url.to_owned());
-        Self::over(transport, HeaderName::from_static("x-api-key"), key, Route::Shared(url.to_owned()))
+        Self::over(transport, &[("x-api-key", key.expose())], Route::Shared(url.to_owned()))
     }
 
-    /// A client whose requests carry `secret` in the header `name`.
-    pub(crate) fn with_credential(url: &str, name: HeaderName, secret: &Secret) -> Result<Self> {
-        let transport = Transport::new(url, false)?;
-        let route = Route::Shared(transport.base().to_owned());
-        Self::over(transport, name, secret, route)
-    }
-
-    /// A client whose requests carry `secret` in the header `name`, and reach sandboxes on a route.
+    /// A client whose requests have `credentials` as headers, and reach sandboxes on a route.
+    ///
+    /// # Errors
+    /// [`Error::Address`] if a credential cannot be the value of a header.
     pub(crate) fn over(
         transport: Transport,
-        name: HeaderName,
-        secret: &Secret,
+        credentials: &[(&'static str, &str)],
         route: Route,
     ) -> Result<Self> {
-        let credential = (name, sensitive(transport.base(), secret.expose())?);
-        Ok(Self { transport, credential, route })
+        let header = |(name, secret): &(&'static str, &str)| {
+            Ok((HeaderName::from_static(name), sensitive(transport.base(), secret)?))
+        };
+        let credentials = credentials.iter().map(header).collect::<Result<_>>()?;
+        Ok(Self { transport, credentials, route })
+    }
+
+    /// The client, with a further header in every request.
+    ///
+    /// # Errors
+    /// [`Error::Address`] if `value` cannot be the value of a header.
+    pub(crate) fn with_header(mut self, name: &'static str, value: &str) -> Result<Self> {
+        let value = sensitive(self.transport.base(), value)?;
+        self.credentials.push((HeaderName::from_static(name), value));
+        Ok(self)
     }
 
     /// The address of the server.
@@ -309,7 +320,7 @@ impl Client {
         body: Option<&impl Serialize>,
         header: Option<(HeaderName, HeaderValue)>,
     ) -> Result<http::Response<hyper::body::Incoming>> {
-        let mut headers = vec![self.credential.clone()];
+        let mut headers = self.credentials.clone();
         headers.extend(header);
         let bytes = match body {
             Some(body) => {

@@ -5,10 +5,9 @@ use std::time::Duration;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderName, HeaderValue, Method, Uri};
 use sandcove_wire::api::build::{
-    BuildInfo, BuildLogEntry, BuildReason, CollectGarbage, Garbage, NewTemplate, RequestedBuild, StartBuild,
-    UploadLink,
+    BuildInfo, BuildLogEntry, BuildLogs, BuildReason, CollectGarbage, Garbage, NewTemplate, RequestedBuild,
+    StartBuild, UploadLink,
 };
-use sandcove_wire::api::tag::{AssignTags, AssignedTags, RemoveTags, TemplateTag};
 use sandcove_wire::api::template::{
     BuildStatus, Template, TemplateAlias, TemplateNames, TemplateUpdate, TemplateWithBuilds,
 };
@@ -17,6 +16,7 @@ use tokio::io::{AsyncSeekExt, AsyncWrite};
 
 use crate::body;
 use crate::error::{Error, Result, server_of};
+use crate::query::LogFilter;
 use crate::server::{Client, segment};
 use crate::upload::streamed;
 
@@ -134,6 +134,21 @@ impl Client {
         self.json(Method::GET, &path, None::<&()>).await
     }
 
+    /// The entries of the log of a build that a filter matches, at most 100.
+    ///
+    /// # Errors
+    /// If the server does not know the build, or refuses the filter.
+    pub async fn build_logs(
+        &self,
+        template: &str,
+        build: &str,
+        filter: &LogFilter,
+    ) -> Result<Vec<BuildLogEntry>> {
+        let (template, build) = (segment(template), segment(build));
+        let path = format!("/templates/{template}/builds/{build}/logs?{}", filter.query());
+        Ok(self.json::<BuildLogs>(Method::GET, &path, None::<&()>).await?.logs)
+    }
+
     /// Waits for the end of a build, and passes the entries of its log to the callback as they come.
     ///
     /// # Errors
@@ -188,6 +203,14 @@ impl Client {
         self.pages("/v2/templates?limit=100").await
     }
 
+    /// The templates that come with the server.
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub async fn default_templates(&self) -> Result<Vec<Template>> {
+        self.json(Method::GET, "/default-templates", None::<&()>).await
+    }
+
     /// A template with all its builds, by id or name.
     ///
     /// # Errors
@@ -233,32 +256,6 @@ impl Client {
         let update = TemplateUpdate { public: Some(public) };
         let names: TemplateNames = self.json(Method::PATCH, &path, Some(&update)).await?;
         Ok(names.names)
-    }
-
-    /// The tags of a template, by id or name.
-    ///
-    /// # Errors
-    /// If the server does not know the template.
-    pub async fn tags(&self, template: &str) -> Result<Vec<TemplateTag>> {
-        self.json(Method::GET, &format!("/templates/{}/tags", segment(template)), None::<&()>).await
-    }
-
-    /// Gives tags to the build that `target` names: `name[:tag]` or `name:<build id>`.
-    ///
-    /// # Errors
-    /// If the server does not know the build or refuses a tag.
-    pub async fn assign_tags(&self, target: &str, tags: &[String]) -> Result<AssignedTags> {
-        let body = AssignTags { target: target.to_owned(), tags: tags.to_vec() };
-        self.json(Method::POST, "/templates/tags", Some(&body)).await
-    }
-
-    /// Removes tags of a template.
-    ///
-    /// # Errors
-    /// If the server does not know the template, or refuses to remove a tag.
-    pub async fn remove_tags(&self, name: &str, tags: &[String]) -> Result<()> {
-        let body = RemoveTags { name: name.to_owned(), tags: tags.to_vec() };
-        self.call(Method::DELETE, "/templates/tags", Some(&body)).await.map(drop)
     }
 }
 

@@ -296,3 +296,70 @@ async fn a_signed_url_is_that_of_the_official_clients() {
             .contains("&signature_expiration=")
     );
 }
+
+#[tokio::test]
+async fn the_access_token_of_a_user_is_sent_beside_the_key_or_alone() {
+    let settings = ClientBuilder::new(Secret::new("e2b_00")).access_token(Secret::new("sk_e2b_11"));
+    for (settings, has_key) in [(settings, true), (ClientBuilder::of_user(Secret::new("sk_e2b_11")), false)] {
+        let (client, requests) = server(vec![answer("200 OK", b"[]")]).await;
+        settings.server(client.url()).build().unwrap().api_keys().await.unwrap();
+        let sent = requests.lock().unwrap()[0].to_lowercase();
+        assert!(sent.starts_with("get /api-keys "), "{sent}");
+        assert!(sent.contains("\r\nauthorization: bearer sk_e2b_11\r\n"), "{sent}");
+        assert_eq!(sent.contains("\r\nx-api-key: e2b_00\r\n"), has_key, "{sent}");
+    }
+}
+
+#[tokio::test]
+async fn directories_are_those_of_root_or_of_the_named_account() {
+    let entry = r#"{"entry":{"name":"b","type":"FILE_TYPE_FILE","path":"/home/ada/x/b","size":"1"}}"#;
+    let answers = vec![answer("200 OK", entry.as_bytes()), answer("200 OK", entry.as_bytes())];
+    let (sandbox, requests) = sandbox(answers).await;
+    let moved = sandbox.rename("/home/ada/a", "/home/ada/x/b").await.unwrap();
+    assert_eq!((moved.path.as_str(), moved.r#type()), ("/home/ada/x/b", sandcove_client::FileType::File));
+    sandbox.with_directory_user("ada").rename("a", "x/b").await.unwrap();
+    let requests = requests.lock().unwrap().clone();
+    // printf %s root: | base64, and so for `ada:`.
+    for (request, account) in requests[1..].iter().zip(["cm9vdDo=", "YWRhOg=="]) {
+        assert!(request.starts_with("POST /filesystem.Filesystem/Move "), "{request}");
+        assert!(request.contains(&format!("authorization: Basic {account}\r\n")), "{request}");
+    }
+    assert!(requests[2].ends_with(r#"{"source":"a","destination":"x/b"}"#), "{}", requests[2]);
+}
+
+#[tokio::test]
+async fn processes_are_listed_and_pieces_joined() {
+    let list = r#"{"processes":[{"config":{"cmd":"/bin/sleep","args":["9"]},"pid":7,"tag":"t"}]}"#;
+    let answers = vec![answer("200 OK", list.as_bytes()), answer("200 OK", b"{}")];
+    let (sandbox, requests) = sandbox(answers).await;
+    let processes = sandbox.processes().await.unwrap();
+    assert_eq!((processes[0].pid, processes[0].config.as_ref().unwrap().cmd.as_str()), (7, "/bin/sleep"));
+    sandbox.compose_files(&["a.0", "a.1"], "a", Some("user")).await.unwrap();
+    let requests = requests.lock().unwrap().clone();
+    assert!(requests[1].starts_with("POST /process.Process/List "), "{}", requests[1]);
+    let joined = r#"{"destination":"a","source_paths":["a.0","a.1"],"username":"user"}"#;
+    assert!(
+        requests[2].starts_with("POST /files/compose ") && requests[2].ends_with(joined),
+        "{}",
+        requests[2]
+    );
+}
+
+#[tokio::test]
+async fn all_pages_of_the_tags_of_a_template_are_read() {
+    let page = |tag: &str, next: &str| {
+        answer(
+            "200 OK",
+            format!(r#"{{"tags":[{{"tag":"{tag}","assignments":[],"hasMore":false}}],"nextCursor":{next}}}"#)
+                .as_bytes(),
+        )
+    };
+    let (client, requests) = server(vec![page("a", "\"a=b\""), page("b", "null")]).await;
+    let filter = sandcove_client::TagFilter { search: Some("x y".into()), ..Default::default() };
+    let groups = client.tag_groups("team/app", &filter).await.unwrap();
+    assert_eq!(groups.iter().map(|group| group.tag.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    let requests = requests.lock().unwrap().clone();
+    let path = "GET /templates/team%2Fapp/tags/groups?search=x%20y&sort=latest_desc&tagsLimit=100";
+    assert!(requests[0].starts_with(&format!("{path} ")), "{}", requests[0]);
+    assert!(requests[1].starts_with(&format!("{path}&tagsCursor=a%3Db ")), "{}", requests[1]);
+}

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use sandcove_client::{Client, NewSandbox, Sandbox};
+use sandcove_client::{Client, ClientBuilder, NewSandbox, Sandbox};
 use sandcove_wire::secret::Secret;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -148,19 +148,32 @@ impl Sandboxes {
             return Ok(client.clone());
         }
         let (url, key) = self.address()?;
-        let client = Client::new(&url, &key).map_err(|error| SandboxError::Client(error.to_string()))?;
+        // The address of sandboxes belongs to that of the API.
+        let shared = self.variable("E2B_API_URL").and_then(|_| self.variable("E2B_SANDBOX_URL"));
+        // A sandbox may take longer to start than requests usually take.
+        let settings = ClientBuilder::new(key).server(&url).request_timeout(None);
+        let settings = match shared {
+            Some(shared) => settings.sandbox_url(&shared),
+            None => settings,
+        };
+        let client = settings.build().map_err(|error| SandboxError::Client(error.to_string()))?;
         Ok(self.client.get_or_init(|| client).clone())
+    }
+
+    /// Returns the value of a variable of the suite, or else of the environment, unless the command line names the server. An empty one of the
+    /// environment counts as unset.
+    fn variable(&self, name: &str) -> Option<String> {
+        let is_named = self.server.as_ref().is_ok_and(|server| server.is_named);
+        match self.env.own().get(name) {
+            _ if is_named => None,
+            Some(Value::String(text)) => Some(text.clone()),
+            _ => std::env::var(name).ok().filter(|text| !text.is_empty()),
+        }
     }
 
     /// Returns the URL of the server, and the key for it.
     pub(crate) fn address(&self) -> Result<(String, Secret), SandboxError> {
-        let is_named = self.server.as_ref().is_ok_and(|server| server.is_named);
-        let variable = |name: &str| match self.env.own().get(name) {
-            _ if is_named => None,
-            Some(Value::String(text)) => Some(text.clone()),
-            _ => std::env::var(name).ok().filter(|text| !text.is_empty()),
-        };
-        Ok(match (variable("E2B_API_URL"), variable("E2B_API_KEY"), &self.server) {
+        Ok(match (self.variable("E2B_API_URL"), self.variable("E2B_API_KEY"), &self.server) {
             (Some(url), Some(key), _) => (url, Secret::new(key)),
             // The key of this machine's server is for that server only.
             (Some(url), None, Ok(server)) if url.trim_end_matches('/') == server.url => {

@@ -105,7 +105,7 @@ pub(crate) async fn call(
         }
         "snapshot_create" => {
             let Snapshot { sandbox_id, name } = parse(arguments)?;
-            Ok(said(json!(client.snapshot(&sandbox_id, name.as_deref()).await?).to_string()))
+            Ok(said(json!(client.snapshot(&sandbox_id, name.as_deref(), true).await?).to_string()))
         }
         "snapshot_list" => {
             let Nothing {} = parse(arguments)?;

@@ -6,8 +6,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
+use jiff::Timestamp;
 use sandcove_server::domain::team::Team;
 use sandcove_server::store::{ApiKey, Store};
+use sandcove_wire::api::team::{self as wire, KeyMask};
 use sandcove_wire::secret::Secret;
 use serde_json::json;
 
@@ -47,6 +49,54 @@ pub enum KeysCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// The record of an API key, from the database or from the API.
+pub trait Known {
+    /// Id of the key.
+    fn id(&self) -> String;
+    /// Display name.
+    fn name(&self) -> &str;
+    /// Part of the key that may be shown.
+    fn mask(&self) -> &KeyMask;
+    /// Time of creation, and of the last use.
+    fn times(&self) -> (Timestamp, Option<Timestamp>);
+}
+
+impl Known for ApiKey {
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn mask(&self) -> &KeyMask {
+        &self.mask
+    }
+
+    fn times(&self) -> (Timestamp, Option<Timestamp>) {
+        (self.created_at, self.last_used_at)
+    }
+}
+
+impl Known for wire::ApiKey {
+    fn id(&self) -> String {
+        self.id.clone()
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn mask(&self) -> &KeyMask {
+        &self.mask
+    }
+
+    fn times(&self) -> (Timestamp, Option<Timestamp>) {
+        (self.created_at, self.last_used)
+    }
 }
 
 /// The database of a data directory, to be opened with the rights of the server process.
@@ -127,40 +177,70 @@ async fn create(store: &Store, team: &Team, name: &str, as_json: bool) -> Result
 }
 
 /// The visible first characters of a key.
-fn beginning(key: &ApiKey) -> String {
-    format!("{}{}", key.mask.prefix, key.mask.masked_value_prefix)
+fn beginning(key: &impl Known) -> String {
+    let mask = key.mask();
+    format!("{}{}", mask.prefix, mask.masked_value_prefix)
 }
 
-fn list(keys: &[ApiKey]) {
-    let row = |key: &ApiKey| {
-        let used = key.last_used_at.map_or("never".to_owned(), |at| format!("{at:.0}"));
-        [
-            key.id.to_string(),
-            format!("{}…{}", beginning(key), key.mask.masked_value_suffix),
-            format!("{:.0}", key.created_at),
-            used,
-            key.name.clone(),
-        ]
-    };
+/// Prints one line for each key.
+pub fn list(keys: &[impl Known]) {
     let rows: Vec<_> = keys.iter().map(row).collect();
     let _ = output::write(table(["id", "key", "created", "last used", "name"], &rows).as_bytes());
 }
 
+fn row(key: &impl Known) -> [String; 5] {
+    let (created, used) = key.times();
+    [
+        key.id(),
+        format!("{}…{}", beginning(key), key.mask().masked_value_suffix),
+        format!("{created:.0}"),
+        used.map_or("never".to_owned(), |at| format!("{at:.0}")),
+        key.name().to_owned(),
+    ]
+}
+
 /// The keys that a word of the command line names: by id or name, or else by their first characters.
-fn named<'k>(keys: &'k [ApiKey], word: &str) -> Vec<&'k ApiKey> {
-    let exact: Vec<_> = keys.iter().filter(|key| key.id.to_string() == word || key.name == word).collect();
+fn named<'k, K: Known>(keys: &'k [K], word: &str) -> Vec<&'k K> {
+    let exact: Vec<_> = keys.iter().filter(|key| key.id() == word || key.name() == word).collect();
     if !exact.is_empty() || word.len() < MIN_PREFIX {
         return exact;
     }
     // Every key begins with `e2b_`; a complete key is longer than its visible part.
-    let begins = |key: &&ApiKey| {
-        let beginning = beginning(key);
-        let by_key = word.len() > key.mask.prefix.len()
+    let begins = |key: &&K| {
+        let beginning = beginning(*key);
+        let by_key = word.len() > key.mask().prefix.len()
             && (beginning.starts_with(word)
-                || (word.starts_with(&beginning) && word.ends_with(&key.mask.masked_value_suffix)));
-        by_key || key.id.to_string().starts_with(word)
+                || (word.starts_with(&beginning) && word.ends_with(&key.mask().masked_value_suffix)));
+        by_key || key.id().starts_with(word)
     };
     keys.iter().filter(begins).collect()
+}
+
+/// The keys that words of the command line name, and whether each word names one. `listing` is the command that shows all keys.
+///
+/// # Errors
+/// If a word names several keys.
+pub fn chosen<'k, K: Known>(
+    keys: &'k [K],
+    words: &[String],
+    listing: &str,
+) -> Result<(Vec<&'k K>, ExitCode)> {
+    let mut code = ExitCode::SUCCESS;
+    let mut chosen = Vec::new();
+    for word in words {
+        match named(keys, word).as_slice() {
+            [] => {
+                note!("error: unknown key `{word}`\nhint: `{listing}` shows all");
+                code = ExitCode::FAILURE;
+            }
+            [key] => chosen.push(*key),
+            several => {
+                let ids: Vec<String> = several.iter().map(|key| key.id()).collect();
+                bail!("`{word}` matches several keys; use one of the ids {}", ids.join(", "));
+            }
+        }
+    }
+    Ok((chosen, code))
 }
 
 async fn delete(
@@ -175,21 +255,7 @@ async fn delete(
         None => None,
     };
     let keys = store.keys(team).await?;
-    let mut code = ExitCode::SUCCESS;
-    let mut chosen: Vec<&ApiKey> = Vec::new();
-    for word in words {
-        match named(&keys, word).as_slice() {
-            [] => {
-                note!("error: unknown key `{word}`\nhint: `sandcove keys list` shows all");
-                code = ExitCode::FAILURE;
-            }
-            [key] => chosen.push(key),
-            several => {
-                let ids: Vec<String> = several.iter().map(|key| key.id.to_string()).collect();
-                bail!("`{word}` matches several keys; use one of the ids {}", ids.join(", "));
-            }
-        }
-    }
+    let (chosen, code) = chosen(&keys, words, "sandcove keys list")?;
     // The server would add the key again at its next start, and until then this command would be locked out.
     if let Some(own) = own.filter(|own| chosen.iter().any(|key| key.id == *own)) {
         bail!(

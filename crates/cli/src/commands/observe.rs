@@ -171,7 +171,7 @@ pub struct MetricsArgs {
 pub async fn metrics(client: &Client, args: MetricsArgs) -> Result<ExitCode> {
     let mut last = None;
     loop {
-        let samples = client.metrics(&args.id, last).await?;
+        let samples = client.metrics(&args.id, last, None).await?;
         let before = last;
         for sample in &samples {
             if last.is_some_and(|last| sample.timestamp <= last) {

@@ -10,6 +10,8 @@ use sandcove_wire::api::admin::{AdminTeam, LimitsUpdate, NewTeam, Node, NodeStat
 use sandcove_wire::secret::Secret;
 use serde_json::json;
 
+use super::done::Done;
+use super::keys;
 use super::reach::{Place, Reach};
 use crate::output::{self, note, out};
 use crate::table::table;
@@ -87,16 +89,12 @@ pub enum TeamCommand {
         #[arg(long)]
         json: bool,
     },
-    /// create an API key for a team, and print it, once
-    Key {
-        /// id, name or namespace of the team
-        team: String,
-        /// name of the key
-        name: String,
-        /// print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    /// create, list and delete the API keys of a team
+    #[command(subcommand)]
+    Keys(TeamKeysCommand),
+    /// create an API key for a team: the former name of `team keys create`
+    #[command(hide = true)]
+    Key(NewKeyArgs),
     /// kill all sandboxes of a team, and print how many there were
     Kill {
         /// id, name or namespace of the team
@@ -105,6 +103,53 @@ pub enum TeamCommand {
         #[arg(long)]
         json: bool,
     },
+    /// cancel the builds of a team that wait or are in progress, and print how many there were
+    CancelBuilds {
+        /// id, name or namespace of the team
+        team: String,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Subcommands of `team keys`.
+#[derive(Debug, Subcommand)]
+pub enum TeamKeysCommand {
+    /// create an API key for a team, and print it, once
+    Create(NewKeyArgs),
+    /// list the keys of a team by id, name, and first and last characters
+    #[command(visible_alias = "ls")]
+    List {
+        /// id, name or namespace of the team
+        team: String,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// delete keys of a team, and print their ids; the server refuses them at once
+    Delete {
+        /// id, name or namespace of the team
+        team: String,
+        /// name, id, or first characters of the id or key
+        #[arg(required = true, value_name = "KEY")]
+        keys: Vec<String>,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Arguments of `team keys create`.
+#[derive(Debug, Args)]
+pub struct NewKeyArgs {
+    /// id, name or namespace of the team
+    team: String,
+    /// name of the key
+    name: String,
+    /// print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Parses `NAME=NUMBER`.
@@ -148,12 +193,18 @@ pub async fn team(place: Place, args: TeamArgs, local: Option<Secret>) -> Result
                 out!("{}", json!(changed));
             }
         }
-        TeamCommand::Key { team, name, json } => {
-            let key = operator.create_key(&named(&operator, &team).await?.id, &name).await?;
+        TeamCommand::Keys(TeamKeysCommand::Create(args)) | TeamCommand::Key(args) => {
+            create_key(&operator, args).await?;
+        }
+        TeamCommand::Keys(TeamKeysCommand::List { team, json }) => {
+            let found = operator.keys(&named(&operator, &team).await?.id).await?;
             match json {
-                true => out!("{}", json!(key)),
-                false => out!("{}", key.key.expose()),
+                true => out!("{}", json!(found)),
+                false => keys::list(&found),
             }
+        }
+        TeamCommand::Keys(TeamKeysCommand::Delete { team, keys, json }) => {
+            return delete_keys(&operator, &team, &keys, json).await;
         }
         TeamCommand::Kill { team, json } => {
             let killed = operator.kill_sandboxes(&named(&operator, &team).await?.id).await?;
@@ -165,8 +216,40 @@ pub async fn team(place: Place, args: TeamArgs, local: Option<Secret>) -> Result
                 bail!("failed to kill {}", super::count(killed.failed_count as usize, "sandbox"));
             }
         }
+        TeamCommand::CancelBuilds { team, json } => {
+            let cancelled = operator.cancel_builds(&named(&operator, &team).await?.id).await?;
+            match json {
+                true => out!("{}", json!(cancelled)),
+                false => out!("{}", cancelled.cancelled_count),
+            }
+            if cancelled.failed_count > 0 {
+                bail!("failed to cancel {}", super::count(cancelled.failed_count as usize, "build"));
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn create_key(operator: &Operator, args: NewKeyArgs) -> Result<()> {
+    let key = operator.create_key(&named(operator, &args.team).await?.id, &args.name).await?;
+    match args.json {
+        true => out!("{}", json!(key)),
+        false => out!("{}", key.key.expose()),
+    }
+    Ok(())
+}
+
+async fn delete_keys(operator: &Operator, team: &str, words: &[String], as_json: bool) -> Result<ExitCode> {
+    let id = named(operator, team).await?.id;
+    let keys = operator.keys(&id).await?;
+    let (chosen, code) = keys::chosen(&keys, words, &format!("sandcove team keys list {team}"))?;
+    let mut done = Done::new(as_json);
+    for key in chosen {
+        if operator.delete_key(&id, &key.id).await? {
+            done.add(&key.id, json!(key));
+        }
+    }
+    Ok(code)
 }
 
 async fn named(operator: &Operator, word: &str) -> Result<AdminTeam> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use sandcove_client::{Client, Error as ClientError, Operator};
+use sandcove_client::{Client, ClientBuilder, Error as ClientError, Operator};
 use sandcove_wire::secret::Secret;
 
 use super::candidates;
@@ -55,6 +55,8 @@ pub struct Reach {
 pub struct Target {
     /// Address of the server, `http://host:port`.
     pub url: String,
+    /// Address of the ports of all sandboxes, if it differs: that of `E2B_SANDBOX_URL`.
+    pub sandbox_url: Option<String>,
     /// API key of a team.
     pub api_key: Secret,
     /// Process of the server, if it is the server of the data directory.
@@ -71,6 +73,7 @@ impl Target {
         let file = ServerFile::read(&place.data_dir)?;
         Ok(file.map(|file| Self {
             url: file.url,
+            sandbox_url: None,
             api_key: file.api_key,
             pid: Some(file.pid),
             is_named: false,
@@ -78,9 +81,12 @@ impl Target {
         }))
     }
 
-    /// A client for the server, not yet connected.
+    /// A client for the server, not yet connected. It sends requests to a restarting or overloaded server again, and waits as long as an answer
+    /// takes.
     pub fn client(&self) -> Result<Client> {
-        Ok(Client::new(&self.url, &self.api_key)?)
+        let ports = self.sandbox_url.as_ref().unwrap_or(&self.url);
+        let settings = ClientBuilder::new(self.api_key.clone()).api_url(&self.url).sandbox_url(ports);
+        Ok(settings.request_timeout(None).build()?)
     }
 }
 
@@ -109,8 +115,11 @@ impl Reach {
         let variable = |name: &str| {
             Some(name).filter(|_| !place.explicit).and_then(&variable).filter(|text| !text.is_empty())
         };
-        let url =
-            self.url.clone().or_else(|| self.context.is_none().then(|| address_in(&variable)).flatten());
+        let is_flag = self.url.is_some() || self.context.is_some();
+        let of_variables = (!is_flag).then(|| address_in(&variable)).flatten();
+        // The address of sandboxes belongs to that of the API.
+        let sandbox_url = of_variables.as_ref().and_then(|_| variable("E2B_SANDBOX_URL"));
+        let url = self.url.clone().or(of_variables);
         let context = match (&self.context, &url) {
             (Some(name), _) => Some(contexts()?.named(name)?),
             (None, Some(_)) => None,
@@ -140,7 +149,7 @@ impl Reach {
         let own = ServerFile::read(&place.data_dir).ok().flatten().filter(|file| file.url == url);
         let pid = own.as_ref().map(|file| file.pid);
         match given_key.or(key).or_else(|| own.map(|file| file.api_key)) {
-            Some(api_key) => Ok(Some(Target { url, api_key, pid, is_named: true, admin_token })),
+            Some(api_key) => Ok(Some(Target { url, sandbox_url, api_key, pid, is_named: true, admin_token })),
             None if !url.contains("://") => bail!(ClientError::Address(url)),
             None => bail!(
                 "no API key for {url}\nhint: set E2B_API_KEY, or pass --api-key-file; `sandcove keys create NAME` on the host of the server \
@@ -219,13 +228,17 @@ mod tests {
         }
 
         fn found(&self) -> Result<(String, String)> {
+            let target = self.target()?;
+            Ok((target.url, target.api_key.expose().to_owned()))
+        }
+
+        fn target(&self) -> Result<Target> {
             let place = Place { data_dir: self.dir.path().to_owned(), explicit: self.explicit };
             let variable = |name: &str| {
                 self.variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
             };
             let contexts = || Contexts::load_from(self.dir.path().join("contexts"));
-            let target = self.reach.target_with(&place, variable, contexts)?.context("none")?;
-            Ok((target.url, target.api_key.expose().to_owned()))
+            self.reach.target_with(&place, variable, contexts)?.context("none")
         }
 
         fn finds(&self, url: &str, key: &str) {
@@ -252,6 +265,21 @@ mod tests {
         let mut case = Case::new(&variables);
         case.explicit = true;
         case.finds(LOCAL, "local");
+    }
+
+    #[test]
+    fn sandboxes_are_where_the_variables_say_if_these_name_the_server() {
+        let ports = ("E2B_SANDBOX_URL", "http://ports:1");
+        let mut case = Case::new(&[("E2B_API_URL", "http://a:1"), ("E2B_API_KEY", "mine"), ports]);
+        let sandbox_url = |case: &Case| case.target().unwrap().sandbox_url;
+        assert_eq!(sandbox_url(&case).as_deref(), Some("http://ports:1"));
+        case.reach.url = Some("http://b:1".to_owned());
+        assert_eq!(sandbox_url(&case), None);
+        assert_eq!(sandbox_url(&Case::new(&[ports])), None);
+        let variables =
+            [("E2B_API_URL", "http://a:1"), ("E2B_API_KEY", "mine"), ("E2B_SANDBOX_URL", "ports:1")];
+        let error = Case::new(&variables).target().unwrap().client().unwrap_err();
+        assert!(error.to_string().starts_with("`ports:1` is not the address of a server"), "{error}");
     }
 
     #[test]

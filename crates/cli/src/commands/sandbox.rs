@@ -21,6 +21,7 @@ use super::list::{self, ListArgs, Which};
 use super::observe::{self, LogsArgs, MetricsArgs};
 use super::ports::{self, OpenArgs, PortsArgs};
 use super::reach::{Place, Reach};
+use super::run::{self, InSandboxArgs};
 use super::seconds;
 use super::snapshot::{self, SnapshotCommand};
 use crate::output::{note, out, plain};
@@ -114,6 +115,8 @@ pub enum SandboxCommand {
         after_help = "Standard input and signals are passed on to the command. The exit status is 128 + N if signal N ended it."
     )]
     Exec(ExecArgs),
+    /// run code in a sandbox, as `sandcove run` does in one of its own
+    Run(InSandboxArgs),
     /// open an interactive shell in a sandbox
     #[command(alias = "cn")]
     Connect(ConnectArgs),
@@ -176,6 +179,7 @@ pub async fn sandbox(place: Place, args: SandboxArgs) -> Result<ExitCode> {
         SandboxCommand::Cat(args) => copy::cat(&client, args).await,
         SandboxCommand::Files(args) => files::files(&client, args).await,
         SandboxCommand::Exec(args) => exec::exec(&client, args).await,
+        SandboxCommand::Run(args) => run::in_sandbox(&client, args).await,
         SandboxCommand::Connect(args) => exec::connect(&client, args).await,
         SandboxCommand::Forward { id, ports, json } => {
             forward(&client.attach(&id).await?, &ports, json).await

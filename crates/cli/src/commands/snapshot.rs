@@ -28,6 +28,9 @@ pub enum SnapshotCommand {
         /// name for the snapshot
         #[arg(short, long)]
         name: Option<String>,
+        /// keep only the files, not the processes
+        #[arg(long)]
+        files_only: bool,
         /// print JSON
         #[arg(long)]
         json: bool,
@@ -81,8 +84,8 @@ pub struct ListArgs {
 /// Runs the subcommand.
 pub async fn snapshot(client: &Client, command: SnapshotCommand) -> Result<ExitCode> {
     match command {
-        SnapshotCommand::Create { id, name, json } => {
-            let taken = client.snapshot(&id, name.as_deref()).await;
+        SnapshotCommand::Create { id, name, files_only, json } => {
+            let taken = client.snapshot(&id, name.as_deref(), !files_only).await;
             let taken = taken
                 .with_context(|| format!("failed to take a snapshot of `{id}`, which has to be running"))?;
             match json {

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
+use jiff::Timestamp;
 use sandcove_client::{Client, Error as ClientError};
-use sandcove_wire::api::event::{Attempt, NewWebhook, SandboxEvent, Webhook, WebhookUpdate};
+use sandcove_wire::api::event::{Attempt, NewWebhook, SandboxEvent, Webhook, WebhookStats, WebhookUpdate};
 use sandcove_wire::api::template::Template;
 use sandcove_wire::id::SandboxId;
 use sandcove_wire::secret::Secret;
@@ -121,6 +122,21 @@ pub enum WebhookCommand {
         #[arg(long)]
         json: bool,
     },
+    /// count the deliveries of a webhook by hour, with those that failed and the average duration
+    Stats {
+        /// id of the webhook
+        #[arg(add = candidates::webhooks())]
+        id: String,
+        /// earliest time, as 2026-01-31T12:00:00Z [default: 24 hours before the latest]
+        #[arg(long, value_name = "TIME")]
+        since: Option<Timestamp>,
+        /// latest time [default: now]
+        #[arg(long, value_name = "TIME")]
+        until: Option<Timestamp>,
+        /// print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// delete webhooks, and print their ids
     Delete {
         /// ids of webhooks
@@ -205,6 +221,24 @@ pub async fn webhook(place: Place, args: WebhookArgs) -> Result<ExitCode> {
                 false => note!("event {} is delivered again", queued.event_id),
             }
         }
+        WebhookCommand::Stats { id, since, until, json } => {
+            let stats = match client.webhook_stats(&id, since, until).await {
+                Ok(stats) => stats,
+                // The server refuses times that are not valid like the id of a webhook that does not exist.
+                Err(error) if is_unknown(&error) && is_webhook(&client, &id).await? => {
+                    return Err(error.into());
+                }
+                Err(error) => return Err(unknown(&id, error)),
+            };
+            match json {
+                true => out!("{}", json!(stats)),
+                false => {
+                    let rows = stats_rows(&stats);
+                    let _ =
+                        output::write(table(["hour", "attempts", "failed", "duration"], &rows).as_bytes());
+                }
+            }
+        }
         WebhookCommand::Delete { ids, json } => {
             let mut done = Done::new(json);
             let mut code = ExitCode::SUCCESS;
@@ -287,6 +321,19 @@ fn attempt(attempt: &Attempt) -> [String; 7] {
         answer,
         format!("{} ms", attempt.duration_ms),
     ]
+}
+
+/// A row for each hour with attempts, and one for all of them.
+fn stats_rows(stats: &WebhookStats) -> Vec<[String; 4]> {
+    let row = |hour: String, total: i64, failed: i64, average: f64| {
+        [hour, total.to_string(), failed.to_string(), format!("{average:.0} ms")]
+    };
+    let hours = stats.buckets.iter();
+    let mut rows: Vec<_> = hours
+        .map(|hour| row(format!("{:.0}", hour.timestamp), hour.total, hour.failed, hour.duration_ms))
+        .collect();
+    rows.push(row("all".to_owned(), stats.total, stats.failed, stats.duration_ms.average));
+    rows
 }
 
 /// Arguments of `events`.

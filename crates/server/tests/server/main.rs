@@ -7,6 +7,7 @@ mod audit;
 mod auth;
 mod build_calls;
 mod builds;
+mod client;
 mod create;
 mod dashboard;
 mod edges;

@@ -35,6 +35,9 @@ use source::Source;
 /// Exit status of a command that took too long, as `timeout` reports it.
 const TIMED_OUT: u8 = 124;
 
+/// Template of a run that names none.
+const DEFAULT_TEMPLATE: &str = "code-interpreter-v1";
+
 /// Working directory of the code.
 const HOME: &str = "/home/user";
 
@@ -52,25 +55,15 @@ const END_MARGIN: Duration = Duration::from_millis(500);
                   run with --image builds a template, which later runs use until it is deleted. If no server is running, one is started for the run, which needs root."
 )]
 pub struct RunArgs {
-    /// file to run (`-` for standard input), followed by its arguments; options go before it
-    #[arg(trailing_var_arg = true, value_name = "FILE [ARGUMENT]")]
-    words: Vec<String>,
-    /// code to run; further words are its arguments
-    #[arg(short, long)]
-    code: Option<String>,
-    /// language of the code [default: from the file extension, or python]
-    #[arg(short, long)]
-    language: Option<String>,
+    #[command(flatten)]
+    code: CodeArgs,
     /// template of the sandbox
-    #[arg(short, long, default_value = "code-interpreter-v1")]
+    #[arg(short, long, default_value = DEFAULT_TEMPLATE)]
     #[arg(add = candidates::templates())]
     template: String,
     /// image for the sandbox, for bash, or for python if the image has Python 3.9 or newer
     #[arg(short, long, value_name = "IMAGE", conflicts_with = "template")]
     image: Option<String>,
-    /// copy a file or directory of this machine beside the code; repeatable
-    #[arg(short, long = "file", value_name = "PATH")]
-    files: Vec<PathBuf>,
     /// mount a volume; repeatable
     #[arg(short = 'v', long = "mount", visible_alias = "volume", value_name = "NAME:PATH", value_parser = mount)]
     mounts: Vec<VolumeMount>,
@@ -84,6 +77,25 @@ pub struct RunArgs {
     /// set an environment variable for the code; repeatable
     #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     envs: Vec<(String, String)>,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+/// The code of a run, and what is printed of it.
+#[derive(Debug, Args)]
+pub struct CodeArgs {
+    /// file to run (`-` for standard input), followed by its arguments; options go before it
+    #[arg(trailing_var_arg = true, value_name = "FILE [ARGUMENT]")]
+    words: Vec<String>,
+    /// code to run; further words are its arguments
+    #[arg(short, long)]
+    code: Option<String>,
+    /// language of the code [default: from the file extension, or python]
+    #[arg(short, long)]
+    language: Option<String>,
+    /// copy a file or directory of this machine beside the code; repeatable
+    #[arg(short, long = "file", value_name = "PATH")]
+    files: Vec<PathBuf>,
     /// time until the code is stopped with exit status 124, such as 300 or 5m
     #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = timeout)]
     timeout: u32,
@@ -93,11 +105,23 @@ pub struct RunArgs {
     /// print output, results and errors as one JSON document at the end
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    reach: Reach,
 }
 
-impl RunArgs {
+/// Arguments of `sandbox run`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A file runs as a script, and its exit status becomes the exit status of the command. With -c, the value of \
+                  the last expression is printed too. The working directory is /home/user, where the file and those of --file are."
+)]
+pub struct InSandboxArgs {
+    /// id of the sandbox, which goes on running
+    #[arg(add = candidates::running())]
+    id: SandboxId,
+    #[command(flatten)]
+    code: CodeArgs,
+}
+
+impl CodeArgs {
     /// The file and the arguments of the script.
     fn file(&self) -> (Option<&str>, &[String]) {
         match (&self.code, self.words.split_first()) {
@@ -107,26 +131,24 @@ impl RunArgs {
     }
 }
 
+/// Runs the code in an existing sandbox.
+pub async fn in_sandbox(client: &Client, args: InSandboxArgs) -> Result<ExitCode> {
+    let args = RunArgs {
+        code: args.code,
+        template: DEFAULT_TEMPLATE.to_owned(),
+        image: None,
+        mounts: Vec::new(),
+        sandbox: Some(args.id),
+        keep: false,
+        envs: Vec::new(),
+        reach: Reach::default(),
+    };
+    Run::prepare(&args)?.on(client).await
+}
+
 /// Runs the code on the server that flags, variables or the data directory name, or on one that is started for the run.
 pub async fn run(settings: &Settings, place: &Place, args: &RunArgs) -> Result<ExitCode> {
-    let (file, arguments) = args.file();
-    let source = Source::read(file, args.code.as_ref(), args.language.as_ref())?;
-    let prelude = source.prelude(arguments)?;
-    if let Some(image) = &args.image
-        && !["python", "bash"].contains(&source.language.as_str())
-    {
-        bail!(
-            "image `{image}` runs python and bash, and not {}\nhint: a template with `FROM code-interpreter-v1` runs other languages",
-            source.language
-        );
-    }
-    if let Some(missing) = args.files.iter().find(|path| !path.exists()) {
-        bail!(
-            "`{}` does not exist\nhint: --file takes files and directories of this machine",
-            missing.display()
-        );
-    }
-    let run = Run { source, prelude, args };
+    let run = Run::prepare(args)?;
     match args.reach.target(place)? {
         // Only the server of this machine can be started here.
         Some(target) if target.is_named || ServerFile::reachable(&place.data_dir).await?.is_some() => {
@@ -180,7 +202,29 @@ enum Ended {
     Unread,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    /// Reads the code, and checks the options.
+    fn prepare(args: &'a RunArgs) -> Result<Self> {
+        let (file, arguments) = args.code.file();
+        let source = Source::read(file, args.code.code.as_ref(), args.code.language.as_ref())?;
+        let prelude = source.prelude(arguments)?;
+        if let Some(image) = &args.image
+            && !["python", "bash"].contains(&source.language.as_str())
+        {
+            bail!(
+                "image `{image}` runs python and bash, and not {}\nhint: a template with `FROM code-interpreter-v1` runs other languages",
+                source.language
+            );
+        }
+        if let Some(missing) = args.code.files.iter().find(|path| !path.exists()) {
+            bail!(
+                "`{}` does not exist\nhint: --file takes files and directories of this machine",
+                missing.display()
+            );
+        }
+        Ok(Self { source, prelude, args })
+    }
+
     async fn on(&self, client: &Client) -> Result<ExitCode> {
         let template = match &self.args.image {
             Some(image) => of_image(client, image, self.source.language != "bash").await?,
@@ -188,12 +232,12 @@ impl Run<'_> {
         };
         let new = NewSandbox {
             template,
-            timeout: self.args.timeout,
+            timeout: self.args.code.timeout,
             envs: self.args.envs.iter().cloned().collect(),
             volume_mounts: self.args.mounts.clone(),
             ..NewSandbox::default()
         };
-        let limit = Duration::from_secs(self.args.timeout.into());
+        let limit = Duration::from_secs(self.args.code.timeout.into());
         let mut signals = Signals::catch()?;
         let started = Instant::now();
         // Not cancelled: the sandbox of a dropped request would keep running.
@@ -204,8 +248,8 @@ impl Run<'_> {
         let mut printer = Printer::new(Style {
             name: self.source.name().to_owned(),
             values: self.source.shows_values(),
-            json: self.args.json,
-            directory: self.args.out.clone(),
+            json: self.args.code.json,
+            directory: self.args.code.out.clone(),
         });
         let outcome = tokio::select! {
             outcome = self.execute(&sandbox, &mut printer) => match outcome {
@@ -226,7 +270,7 @@ impl Run<'_> {
         }
         let ended = outcome.map_err(|error| self.explain(error))?;
         match ended {
-            Ended::TimedOut => note!("error: stopped after {} s", self.args.timeout),
+            Ended::TimedOut => note!("error: stopped after {} s", self.args.code.timeout),
             Ended::ByItself | Ended::Caught(_) | Ended::Unread => {}
         }
         let status = printer.finish(matches!(ended, Ended::TimedOut))?;
@@ -239,7 +283,7 @@ impl Run<'_> {
     }
 
     async fn execute(&self, sandbox: &Sandbox, printer: &mut Printer) -> Result<Ended> {
-        for path in &self.args.files {
+        for path in &self.args.code.files {
             upload(sandbox, path, &format!("{HOME}/{}", name_of(path)?), None, true).await?;
         }
         if self.source.language == "bash" {
@@ -276,10 +320,10 @@ impl Run<'_> {
         let name = self.source.file.as_deref().unwrap_or("bash");
         let path = format!("/tmp/.sandcove-run/{name}");
         sandbox.write_file(&path, self.source.code.clone().into_bytes().into()).await?;
-        let words = std::iter::once(path.as_str()).chain(self.args.file().1.iter().map(String::as_str));
+        let words = std::iter::once(path.as_str()).chain(self.args.code.file().1.iter().map(String::as_str));
         let words: Vec<String> = words.map(quoted).collect();
         // `-` has consumed standard input.
-        let takes_input = self.args.file().0 != Some("-");
+        let takes_input = self.args.code.file().0 != Some("-");
         let input = if takes_input { Input::Pipe } else { Input::Closed };
         let command = Command { line: format!("exec bash {}", words.join(" ")), input, ..Command::default() };
         let mut process = sandbox.start(&command).await?;
@@ -307,13 +351,17 @@ impl Run<'_> {
     fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         let text = error.to_string();
         if is_closed_port(&error) {
-            return anyhow::anyhow!(
-                "{} has no code interpreter; use `--template code-interpreter-v1`, or run programs in a sandbox with `sandcove sandbox exec`",
-                match (&self.args.sandbox, &self.args.image) {
-                    (Some(id), _) => format!("sandbox {id}"),
-                    (None, Some(image)) => format!("the template of image `{image}`"),
-                    (None, None) => format!("template `{}`", self.args.template),
+            let (what, instead) = match (&self.args.sandbox, &self.args.image) {
+                (Some(id), _) => (format!("sandbox {id}"), "a sandbox of the template code-interpreter-v1"),
+                (None, Some(image)) => {
+                    (format!("the template of image `{image}`"), "`--template code-interpreter-v1`")
                 }
+                (None, None) => {
+                    (format!("template `{}`", self.args.template), "`--template code-interpreter-v1`")
+                }
+            };
+            return anyhow::anyhow!(
+                "{what} has no code interpreter; use {instead}, or run programs in a sandbox with `sandcove sandbox exec`"
             );
         }
         match text.split_once("no kernel for language ") {
@@ -338,9 +386,9 @@ mod tests {
         args: RunArgs,
     }
 
-    fn parse(words: &[&str]) -> RunArgs {
+    fn parse(words: &[&str]) -> CodeArgs {
         let words = std::iter::once(&"run").chain(words);
-        <Line as clap::Parser>::try_parse_from(words).unwrap().args
+        <Line as clap::Parser>::try_parse_from(words).unwrap().args.code
     }
 
     #[test]

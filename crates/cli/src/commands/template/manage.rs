@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use sandcove_client::{BuildEnd, Client};
+use sandcove_client::{BuildEnd, Client, TagFilter, TagOrder};
+use sandcove_wire::api::tag::TagAssignment;
 use sandcove_wire::api::template::{BuildStatus, Template};
 use serde_json::json;
 
@@ -75,6 +76,9 @@ pub struct TagArgs {
     /// remove the tags from the template
     #[arg(long, requires = "tags")]
     remove: bool,
+    /// list the builds that have had the tags, or all tags of the template, newest assignment first
+    #[arg(long, conflicts_with = "remove")]
+    history: bool,
     /// print JSON
     #[arg(long)]
     json: bool,
@@ -219,6 +223,9 @@ pub async fn set_public(client: &Client, args: PublishArgs, public: bool) -> Res
 
 /// Gives tags to a build, removes tags, or lists those of a template.
 pub async fn tag(client: &Client, args: TagArgs) -> Result<ExitCode> {
+    if args.history {
+        return history(client, args).await;
+    }
     if args.tags.is_empty() {
         let tags = client.tags(&resolved(client, &args.target).await?).await?;
         if args.json {
@@ -247,6 +254,39 @@ pub async fn tag(client: &Client, args: TagArgs) -> Result<ExitCode> {
     } else {
         out!("{}", assigned.build_id);
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lists the builds that have had tags of a template.
+async fn history(client: &Client, args: TagArgs) -> Result<ExitCode> {
+    let id = resolved(client, &args.target).await?;
+    let tags = match args.tags.is_empty() {
+        false => args.tags,
+        true => {
+            let by_name = TagFilter { order: TagOrder::Name, ..TagFilter::default() };
+            client.tag_groups(&id, &by_name).await?.into_iter().map(|group| group.tag).collect()
+        }
+    };
+    let mut assignments = Vec::new();
+    for tag in tags {
+        let of_tag = client.tag_history(&id, &tag).await?;
+        assignments.extend(of_tag.into_iter().map(|one| (tag.clone(), one)));
+    }
+    if args.json {
+        let object = |(tag, one): &(String, TagAssignment)| {
+            let mut object = json!(one);
+            object["tag"] = json!(tag);
+            object
+        };
+        out!("{}", json!(assignments.iter().map(object).collect::<Vec<_>>()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let row = |(tag, one): (String, TagAssignment)| {
+        let built = one.build_finished_at.map_or(String::new(), |time| format!("{time:.0}"));
+        [tag, one.build_id, format!("{:.0}", one.assigned_at), built]
+    };
+    let rows: Vec<_> = assignments.into_iter().map(row).collect();
+    let _ = output::write(table(["tag", "build", "assigned", "built"], &rows).as_bytes());
     Ok(ExitCode::SUCCESS)
 }
 
