@@ -33,6 +33,7 @@ mod support;
 mod tags;
 mod templates;
 mod tls;
+mod upgrade;
 mod uploads;
 mod volumes;
 mod wake;
