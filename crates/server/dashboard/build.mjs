@@ -17,6 +17,7 @@ const files = {
   "licenses.txt": await licenses(["preact", "wouter-preact", "regexparam", "@xterm/xterm", "@xterm/addon-fit"]),
   "index.html": await readFile("src/index.html", "utf8"),
   "frame.html": await readFile("src/frame.html", "utf8"),
+  "cli.html": await readFile("src/cli.html", "utf8"),
   "icon.svg": await readFile("src/icon.svg", "utf8"),
 };
 

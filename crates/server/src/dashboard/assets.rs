@@ -46,10 +46,11 @@ macro_rules! assets {
     };
 }
 
-static ASSETS: LazyLock<[Asset; 7]> = LazyLock::new(|| {
+static ASSETS: LazyLock<[Asset; 8]> = LazyLock::new(|| {
     assets!(
         "index.html" "text/html; charset=utf-8",
         "frame.html" "text/html; charset=utf-8",
+        "cli.html" "text/html; charset=utf-8",
         "app.js" SCRIPT,
         "terminal.js" SCRIPT,
         "app.css" "text/css; charset=utf-8",
