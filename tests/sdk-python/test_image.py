@@ -78,7 +78,7 @@ def test_the_static_program_needs_nothing_of_a_system(static, server, tmp_path):
 
     def sandcove(*arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {"HOME": "/", "E2B_API_KEY": os.environ["E2B_API_KEY"]}
-        return subprocess.run(["chroot", tmp_path, "/sandcove", *arguments], env=environment, capture_output=True, text=True, timeout=120)
+        return subprocess.run(["/usr/sbin/chroot", tmp_path, "/sandcove", *arguments], env=environment, capture_output=True, text=True, timeout=120)
 
     assert sandcove("--version").stdout.startswith("sandcove ")
     written = sandcove("eval", "init", "/suite")
