@@ -13,6 +13,9 @@ export CARGO_TERM_COLOR ?= auto
 PROFILE ?= release
 BUILT := $(TARGET)/$(PROFILE:dev=debug)
 SANDCOVE := $(BUILT)/sandcove
+# The command without shared objects, which `make static` builds.
+TRIPLE = $(shell rustc --version --verbose 2>/dev/null | sed --quiet 's/^host: //p')
+STATIC = $(TARGET)/$(TRIPLE)/$(PROFILE:dev=debug)/sandcove
 # Packages, below this directory whatever the target directory is: crates/cli/Cargo.toml names their files.
 DIST := $(CURDIR)/target/dist
 # The maintainer of the package is who builds it, as for other tools of Debian.
@@ -28,7 +31,7 @@ DATA_DIR := $(or $(SANDCOVE_DATA_DIR),/var/lib/sandcove)
 TOOLS := mmdebstrap:mmdebstrap mkfs.btrfs:btrfs-progs nft:nftables ip:iproute2 setpriv:util-linux gcc:gcc \
   make:make tar:tar zstd:zstd debian-archive-keyring.gpg:debian-archive-keyring
 
-.PHONY: up down install dist criu build test check advisories fmt docs reference bench clean tools
+.PHONY: up down install dist criu build static test check advisories fmt docs reference bench clean tools
 
 # On the first build, the templates are built and CRIU is fetched while the compiler works.
 up: tools
@@ -56,10 +59,11 @@ down:
 install: build
 	@packaging/place $(SANDCOVE) "$(DESTDIR)" $(PREFIX)
 
-# A package for Debian, an archive for other systems, the bill of materials, the crates of the Rust client, and digests of all, in target/dist. They are built for
-# the C library of this host, so they run on Debian releases as old as this one and on newer ones.
+# A package for Debian, archives for other systems, an OCI image, the bill of materials, the crates of the Rust client, and digests of all, in target/dist. They are
+# built for the C library of this host, so they run on Debian releases as old as this one and on newer ones; the static archive needs no C library. The image needs
+# root, mmdebstrap, umoci and a mirror of Debian, and is left out otherwise.
 dist: export PATH := $(PATH):$(TARGET)/tools/bin
-dist: build
+dist: build static
 	@command -v cargo-deb >/dev/null || cargo install --quiet --locked --root $(TARGET)/tools cargo-deb
 	@rm -rf $(DIST); mkdir -p $(DIST)
 	@version=$$($(SANDCOVE) --version | cut -d' ' -f2); name=sandcove-$$version-$$(uname -m)-linux; \
@@ -67,13 +71,21 @@ dist: build
 	cargo deb --quiet --no-build --no-strip --package sandcove-cli --output $(DIST)/ \
 	  $(if $(MAINTAINER),--maintainer "$(MAINTAINER)"); \
 	packaging/place $(SANDCOVE) $(DIST)/$$name "" --service 2>/dev/null; \
-	cp LICENSE README.md CHANGELOG.md $(DIST)/$$name/; \
-	tar --create --zstd --owner=0 --group=0 --numeric-owner --sort=name --directory $(DIST) \
-	  --file $(DIST)/$$name.tar.zst $$name; \
+	packaging/place $(STATIC) $(DIST)/$$name-static "" --service 2>/dev/null; \
+	for archive in $$name.tar.zst $$name-static.tar.gz; do \
+	  cp LICENSE README.md CHANGELOG.md $(DIST)/$${archive%.tar.*}/; \
+	  tar --create --auto-compress --owner=0 --group=0 --numeric-owner --sort=name --directory $(DIST) \
+	    --file $(DIST)/$$archive $${archive%.tar.*}; \
+	done; \
+	if [ "$$(id -u)" -ne 0 ] || ! command -v mmdebstrap >/dev/null || ! command -v umoci >/dev/null; then \
+	  echo "no OCI image was built: it needs root, mmdebstrap and umoci" >&2; \
+	elif ! packaging/image $(DIST)/sandcove_*.deb $(DIST)/$$name.oci.tar; then \
+	  echo "no OCI image was built: \`packaging/image\` failed" >&2; \
+	fi; \
 	cargo xtask sbom >$(DIST)/sandcove-$$version.cdx.json; \
 	cargo package --quiet --locked --no-verify --allow-dirty --package sandcove-wire --package sandcove-client 2>/dev/null; \
 	cp $(TARGET)/package/sandcove-{wire,client}-$$version.crate $(DIST)/
-	@cd $(DIST) && rm -rf root sandcove-*-linux && sha256sum sandcove* >SHA256SUMS && ls -l >&2
+	@cd $(DIST) && rm -rf root sandcove-*-linux sandcove-*-linux-static && sha256sum sandcove* >SHA256SUMS && ls -l >&2
 
 # On Debian and Ubuntu, as root, packages are installed; elsewhere what is missing is named.
 tools:
@@ -110,6 +122,12 @@ build: tools
 	  cp --recursive crates/interpreter/python/sandcove_kernel $(SANDCOVE_GUEST_DIR)/python/; \
 	fi
 	@cargo build --locked --profile $(PROFILE) $(PACKAGES)
+
+# The command for hosts with another C library, or with none. Everything that it is made of is compiled once more for it: getrandom finds its
+# system call by the dynamic linker otherwise. The target is named so that procedural macros, which are shared objects, do not get the flags.
+static: build
+	@RUSTFLAGS='-C target-feature=+crt-static --cfg getrandom_backend="linux_getrandom"' \
+	  cargo build --locked --profile $(PROFILE) --target $(TRIPLE) $(PACKAGES) --bin sandcove
 
 test: build
 	@SANDCOVE_BIN=$(SANDCOVE) tests/run

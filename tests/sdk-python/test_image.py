@@ -1,4 +1,4 @@
-"""The image of the package, run by Podman as the installation guide says: SANDCOVE_TEST_PACKAGE names the package that `make dist` has made."""
+"""What `make dist` makes beside the package: archives, crates, and the image, run by Podman as the installation guide says: SANDCOVE_TEST_PACKAGE names the package that `make dist` has made."""
 
 import json
 import os
@@ -10,8 +10,9 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from e2b_code_interpreter import Sandbox
 
-from harness.server import ROOT, free_port, wait_until
+from harness.server import API_KEY, ROOT, Server, free_port, wait_until
 
 PACKAGE = Path(os.environ.get("SANDCOVE_TEST_PACKAGE", ""))
 # Without systemd, an engine makes control groups itself.
@@ -30,7 +31,7 @@ def podman(*arguments: str, check: bool = True) -> str:
 def test_what_is_distributed_is_whole(tmp_path):
     place = PACKAGE.parent
     sums = dict(reversed(line.split()) for line in (place / "SHA256SUMS").read_text().splitlines())
-    assert sums.keys() == {file.name for file in place.glob("sandcove*") if file.suffix != ".tar"}
+    assert sums.keys() == {file.name for file in place.glob("sandcove*") if file.name != "sandcove.oci.tar"}
     for name, digest in sums.items():
         assert sha256((place / name).read_bytes()).hexdigest() == digest, name
     (materials,) = place.glob("*.cdx.json")
@@ -42,6 +43,73 @@ def test_what_is_distributed_is_whole(tmp_path):
     version = subprocess.run([root / "bin/sandcove", "--version"], capture_output=True, text=True, check=True).stdout
     assert version.split()[1] in archive.name
     assert (root / "LICENSE").exists() and (root / "CHANGELOG.md").exists()
+
+
+SUITE = """
+prompts: ["Say {{word}}"]
+providers: [echo]
+tests:
+  - vars: {word: hello}
+    assert:
+      - {type: equals, value: Say hello}
+      - {type: javascript, value: "JSON.parse('[1, 2]').length === 2 && output.endsWith('hello')"}
+"""
+
+
+@pytest.fixture(scope="module")
+def static(tmp_path_factory) -> Path:
+    """The statically linked program, from its archive."""
+    place = tmp_path_factory.mktemp("static")
+    (archive,) = PACKAGE.parent.glob("*-static.tar.gz")
+    subprocess.run(["tar", "--extract", "--file", archive, "--directory", place], check=True)
+    (root,) = place.iterdir()
+    return root / "bin/sandcove"
+
+
+def test_the_static_program_needs_nothing_of_a_system(static, server, tmp_path):
+    headers = subprocess.run(["readelf", "--program-headers", "--wide", static], capture_output=True, text=True, check=True).stdout
+    assert "LOAD" in headers and "INTERP" not in headers
+    # Neither a C library nor /dev, /proc or /tmp. The sources before the file and DNS are shared objects that are not there.
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/hosts").write_text("127.0.0.1 of-the-file\n")
+    (tmp_path / "etc/nsswitch.conf").write_text("hosts: sss mdns4 resolve [!UNAVAIL=return] files dns\n")
+    (tmp_path / "promptfooconfig.yaml").write_text(SUITE)
+    shutil.copy(static, tmp_path / "sandcove")
+
+    def sandcove(*arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {"HOME": "/", "E2B_API_KEY": os.environ["E2B_API_KEY"]}
+        return subprocess.run(["/usr/sbin/chroot", tmp_path, "/sandcove", *arguments], env=environment, capture_output=True, text=True, timeout=120)
+
+    assert sandcove("--version").stdout.startswith("sandcove ")
+    written = sandcove("eval", "init", "/suite")
+    assert written.returncode == 0 and (tmp_path / "suite/promptfooconfig.yaml").exists(), written.stderr
+    evaluated = sandcove("eval", "-c", "/promptfooconfig.yaml", "--no-cache")
+    assert evaluated.returncode == 0, evaluated.stdout + evaluated.stderr
+    assert "privileges" in sandcove("doctor").stdout
+    found = sandcove("sandbox", "list", "--url", f"http://of-the-file:{server.port}")
+    assert found.returncode == 0, found.stderr
+    unknown = sandcove("sandbox", "list", "--url", f"http://not-in-the-file.invalid:{server.port}")
+    assert unknown.returncode == 1 and "of-the-file" not in unknown.stdout
+
+
+def test_the_static_program_serves(static):
+    server = Server(Path(f"/var/lib/sandcove-test-static-{os.getpid()}"))
+    server.binary, server.variables = static, {"SANDCOVE_LANGUAGES": "lean", "SANDCOVE_SPARES": "1"}
+    try:
+        server.start()
+        at = {"api_url": server.url, "sandbox_url": server.url, "api_key": API_KEY}
+        with Sandbox.create(timeout=600, **at) as sandbox:
+            assert sandbox.run_code("6 * 7").text == "42"
+            sandbox.pause()
+            server.stop()
+            server.start()
+            sandbox = Sandbox.connect(sandbox.sandbox_id, **at)
+            assert sandbox.commands.run("curl --silent --output /dev/null --write-out '%{http_code}' https://pypi.org/simple/pip/").stdout == "200"
+    finally:
+        server.stop()
+        purged = subprocess.run([static, "purge", "--yes", "--data-dir", server.data_dir], capture_output=True, text=True, timeout=600)
+        assert purged.returncode == 0, purged.stderr
+        shutil.rmtree(server.data_dir, ignore_errors=True)
 
 
 def test_the_crates_of_the_client_build_on_their_own(tmp_path):

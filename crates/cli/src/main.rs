@@ -51,6 +51,10 @@ use commands::reach::{Place, Reach};
 use log_filter::LogFormat;
 use settings::{DataDir, ServerArgs, Settings};
 
+// getrandom asks the dynamic linker for the function of the C library. Without one it opens /dev/urandom, which the server's process does not have.
+#[cfg(all(target_feature = "crt-static", not(getrandom_backend = "linux_getrandom")))]
+compile_error!("a static `sandcove` is built by `make static`, with getrandom_backend=\"linux_getrandom\"");
+
 /// Run AI-generated code in sandboxes on your own machines, with unchanged E2B clients.
 #[derive(Debug, Parser)]
 #[command(name = "sandcove", version, max_term_width = 100)]
@@ -206,6 +210,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // Before the first look-up, and before any other thread.
+    if cfg!(target_feature = "crt-static")
+        && let Err(error) = sandcove_isolate::use_hosts_file_and_dns()
+    {
+        report::report(&anyhow::Error::new(error).context("failed to choose how host names are looked up"));
+        return ExitCode::FAILURE;
+    }
     commands::completions::answer(Cli::command);
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     spell_out(&mut arguments);

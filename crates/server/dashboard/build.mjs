@@ -37,6 +37,7 @@ const files = {
   "frame.html": await readFile("src/frame.html", "utf8"),
   "viewer.html": await page("index.html", "viewer"),
   "report.html": await page("report.html", "report"),
+  "cli.html": await readFile("src/cli.html", "utf8"),
   "icon.svg": await readFile("src/icon.svg", "utf8"),
 };
 

@@ -5,6 +5,7 @@
 mod btrfs;
 mod btrfs_tree;
 mod handle;
+mod hosts;
 mod ifaddr;
 mod loopdev;
 mod mount;
@@ -20,6 +21,7 @@ pub(crate) use btrfs::{
 };
 pub(crate) use btrfs_tree::nested_in;
 pub(crate) use handle::{FileHandle, handle_of, open_handle};
+pub(crate) use hosts::use_hosts_file_and_dns;
 pub(crate) use ifaddr::{add_default_route, interface_up, set_address};
 pub(crate) use loopdev::{attach as attach_loop, bound_to as loop_of, detach as detach_loop};
 pub(crate) use mount::{MountRights, idmap_mount};

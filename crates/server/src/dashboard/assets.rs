@@ -46,11 +46,12 @@ macro_rules! assets {
     };
 }
 
-static ASSETS: LazyLock<[Asset; 13]> = LazyLock::new(|| {
+static ASSETS: LazyLock<[Asset; 14]> = LazyLock::new(|| {
     assets!(
         "index.html" "text/html; charset=utf-8",
         "frame.html" "text/html; charset=utf-8",
         "viewer.html" "text/html; charset=utf-8",
+        "cli.html" "text/html; charset=utf-8",
         "report.html" "text/html; charset=utf-8",
         "app.js" SCRIPT,
         "terminal.js" SCRIPT,

@@ -78,12 +78,14 @@ impl Dashboard {
     }
 }
 
-/// The part of a path below the dashboard; `None` for other paths. Links of the official command line lead to `/sbx/new` too.
+/// The part of a path below the dashboard; `None` for other paths. Links of the official command line lead to `/sbx/new` too, and its login to
+/// `/docs/api/cli`, with the place of its own listener in the query; the page says what it needs in place of a login.
 fn place(path: &str) -> Option<&str> {
     match path.strip_prefix(ROOT) {
         Some("") => Some(""),
         Some(rest) => rest.strip_prefix('/'),
         None if path == "/sbx/new" => Some(""),
+        None if path == "/docs/api/cli" => Some("assets/cli.html"),
         None => None,
     }
 }

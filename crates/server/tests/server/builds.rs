@@ -19,14 +19,14 @@ use crate::support::{Server, wait_until};
 
 /// Commands that the double of the agent was asked to run, in order.
 #[derive(Clone)]
-struct Agent {
+pub struct Agent {
     commands: Arc<Mutex<Vec<String>>>,
     /// Has a permit once `hold` may end.
     held: Arc<Semaphore>,
 }
 
 impl Agent {
-    async fn start(server: &Server) -> Self {
+    pub async fn start(server: &Server) -> Self {
         let agent = Self { commands: Arc::default(), held: Arc::new(Semaphore::new(0)) };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         server.fake.listen(AGENT_PORT, listener.local_addr().unwrap());
@@ -83,7 +83,7 @@ fn envelope(text: &mut Vec<u8>, flags: u8, message: &Value) {
     text.extend(payload.into_bytes());
 }
 
-fn run_step(command: &str) -> Value {
+pub fn run_step(command: &str) -> Value {
     json!({ "type": "RUN", "args": [command], "force": false })
 }
 
@@ -104,7 +104,7 @@ async fn status(server: &Server, template: &str, build: &str) -> Value {
 }
 
 /// Builds, and waits for the end; the final status.
-async fn build(server: &Server, name: &str, spec: Value) -> Value {
+pub async fn build(server: &Server, name: &str, spec: Value) -> Value {
     let (template, build) = begin(server, name, spec).await;
     ended(server, &template, &build).await
 }

@@ -283,9 +283,19 @@ async fn the_first_page_is_the_dashboard_for_browsers_unless_it_is_switched_off(
     assert_eq!(server.send("GET", "/", &[], "").await.code(), 404);
     assert_eq!(server.send("GET", "/sbx/new?template=base", &html, "").await.status, 200);
     assert_eq!(server.send("GET", "/dashboards", &html, "").await.code(), 404);
+    // What `e2b auth login` opens, and where it sends the browser after it has ended.
+    for query in ["next=http://localhost:40000&cliVersion=2.13.0", "state=error&error=%3Cscript%3E"] {
+        let page = server.send("GET", &format!("/docs/api/cli?{query}"), &html, "").await;
+        assert_eq!((page.status.as_u16(), page.headers.get("location")), (200, None));
+        assert!(page.text.contains("E2B_API_KEY") && page.text.contains("E2B_API_URL"));
+        assert!(!page.text.contains("<script") && !page.text.contains("40000"), "{}", page.text);
+        assert!(page.headers["content-security-policy"].to_str().unwrap().starts_with("default-src 'none'"));
+    }
 
     let server = Server::with(|config| config.dashboard = false).await;
-    for path in ["/", "/dashboard", "/dashboard/session", "/dashboard/assets/app.js", "/sbx/new"] {
+    for path in
+        ["/", "/dashboard", "/dashboard/session", "/dashboard/assets/app.js", "/sbx/new", "/docs/api/cli"]
+    {
         assert_eq!(server.send("GET", path, &html, "").await.code(), 404, "{path}");
     }
 }

@@ -34,6 +34,7 @@ mod support;
 mod tags;
 mod templates;
 mod tls;
+mod upgrade;
 mod uploads;
 mod volumes;
 mod wake;

@@ -89,7 +89,8 @@ impl Server {
         Self::on(TempDir::new().unwrap(), fake, change).await
     }
 
-    async fn on(directory: TempDir, fake: Fake, change: impl FnOnce(&mut Config)) -> Self {
+    /// A server on the data of another one.
+    pub async fn on(directory: TempDir, fake: Fake, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::new(directory.path());
         config.api_key = Some(Secret::new(KEY));
         config.access_token = Some(Secret::new("sk_e2b_person"));
