@@ -57,6 +57,8 @@ def test_the_suite_as_it_is_now_is_run_with_the_options_of_then(home, tmp_path):
     assert status == 0, said
     assert [answers for _, answers in stored(home)] == [["Hello Ada", None], ["Hello Eve", "Hello Bob"]]
     # The options go on to the new run.
+    assert command(home, "rerun", "latest", "--no-table", "--no-write", "-o", str(tmp_path / "unstored.json"))[0] == 0
+    assert len(json.loads((tmp_path / "unstored.json").read_text())["results"]["results"]) == 2 and len(stored(home)) == 2
     assert command(home, "rerun", "latest", "--no-table")[0] == 0
     assert len(stored(home)) == 3 and stored(home)[2][1] == ["Hello Eve", "Hello Bob"]
     exported = tmp_path / "run.json"
@@ -136,7 +138,7 @@ def test_a_run_is_run_again_from_its_page(browser, within, home):  # noqa: F811
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")
 def test_what_runs_is_found_again_and_stopped(browser, within, home):  # noqa: F811
-    (home / "provider.py").write_text("import time\ndef call_api(prompt, options, context):\n    time.sleep(600)\n")
+    (home / "provider.py").write_text("import time\ndef call_api(prompt, options, context):\n    open('asked', 'w').close()\n    time.sleep(600)\n")
     with viewer(home, "--run", within=within) as (url, _), browser.new_context() as context:
         page = context.new_page()
         page.goto(url)
@@ -151,6 +153,8 @@ def test_what_runs_is_found_again_and_stopped(browser, within, home):  # noqa: F
         expect(box.get_by_role("button", name="Run", exact=True)).to_be_disabled()
         stop = box.get_by_role("button", name="Stop")
         # The first one waits for what is in flight.
+        while not (home / "asked").exists():
+            page.wait_for_timeout(50)
         stop.click()
         expect(box.locator(".printed")).to_contain_text("Pausing")
         stop.click()

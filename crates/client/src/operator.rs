@@ -13,7 +13,6 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
 use crate::query::pairs;
-use crate::retry::RETRIES;
 use crate::sandbox::Route;
 use crate::server::{Client, segment};
 use crate::transport::Transport;
@@ -25,13 +24,13 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// A client of the server at `url`, which accepts `token` as its admin token. Does not connect yet. It sends a request again as a client
-    /// of [`ClientBuilder`](crate::ClientBuilder) does, and waits as long as an answer takes: all sandboxes of a team may be killed in one.
+    /// A client of the server at `url`, which accepts `token` as its admin token. Does not connect yet. It sends each
+    /// request once, and waits as long as an answer takes: all sandboxes of a team may be killed in one.
     ///
     /// # Errors
     /// [`Error::Address`](crate::Error::Address) if the URL or the token is invalid.
     pub fn new(url: &str, token: &Secret) -> Result<Self> {
-        let transport = Transport::new(url, false)?.patient(RETRIES, None);
+        let transport = Transport::new(url, false)?;
         let route = Route::Shared(transport.base().to_owned());
         Ok(Self { client: Client::over(transport, &[("x-admin-token", token.expose())], route)? })
     }

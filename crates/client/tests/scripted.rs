@@ -337,12 +337,12 @@ async fn processes_are_listed_and_pieces_joined() {
     sandbox.compose_files(&["a.0", "a.1"], "a", Some("user")).await.unwrap();
     let requests = requests.lock().unwrap().clone();
     assert!(requests[1].starts_with("POST /process.Process/List "), "{}", requests[1]);
-    let joined = r#"{"destination":"a","source_paths":["a.0","a.1"],"username":"user"}"#;
-    assert!(
-        requests[2].starts_with("POST /files/compose ") && requests[2].ends_with(joined),
-        "{}",
-        requests[2]
-    );
+    let (head, body) = requests[2].split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("POST /files/compose "), "{head}");
+    let joined: serde_json::Value = serde_json::from_str(body).unwrap();
+    let expected =
+        serde_json::json!({"destination": "a", "source_paths": ["a.0", "a.1"], "username": "user"});
+    assert_eq!(joined, expected);
 }
 
 #[tokio::test]

@@ -151,7 +151,7 @@ impl Sandboxes {
         // The address of sandboxes belongs to that of the API.
         let shared = self.variable("E2B_API_URL").and_then(|_| self.variable("E2B_SANDBOX_URL"));
         // A sandbox may take longer to start than requests usually take.
-        let settings = ClientBuilder::new(key).server(&url).request_timeout(None);
+        let settings = ClientBuilder::new(key).server(&url).retries(0).request_timeout(None);
         let settings = match shared {
             Some(shared) => settings.sandbox_url(&shared),
             None => settings,

@@ -41,7 +41,7 @@ pub(crate) async fn run(
     // What is no id of a stored run could be read as an option.
     if !shared.library.is_repeatable(&id).await? {
         return Err(Refused::Invalid(format!(
-            "`{id}` cannot be run again: it is not stored, or was made elsewhere"
+            "`{id}` cannot be run again: it is not stored, was made elsewhere, or is a red team"
         )));
     }
     let mut arguments = vec!["eval", if wanted.errors { "retry" } else { "rerun" }, &id, "--no-table"];

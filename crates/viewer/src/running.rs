@@ -2,9 +2,11 @@
 
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::response::sse::Event;
 use futures_util::{FutureExt, Stream, stream};
@@ -17,6 +19,9 @@ use tokio::sync::{Notify, watch};
 const MAX_LINES: usize = 20_000;
 /// Bytes that are kept of a line.
 const MAX_LINE: usize = 10_000;
+
+/// The time that the last lines of a run may take after its end.
+const LAST_LINES: Duration = Duration::from_secs(2);
 
 /// Why nothing is started while something is running.
 pub(crate) const BUSY: &str = "something is running already; wait for it, or stop it";
@@ -161,10 +166,20 @@ async fn follow(
             }
         }
     };
-    let ((), (), status) =
-        tokio::join!(read_lines(out, &printed, &changes), read_lines(error, &printed, &changes), end);
+    let read =
+        async { tokio::join!(read_lines(out, &printed, &changes), read_lines(error, &printed, &changes)) };
+    tokio::pin!(read, end);
+    let status = tokio::select! {
+        _ = &mut read => end.await,
+        status = &mut end => {
+            // What it leaves in the background may keep its output open.
+            let _ = tokio::time::timeout(LAST_LINES, &mut read).await;
+            status
+        }
+    };
+    let code = |status: ExitStatus| status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     let mut printed = lock(&printed);
-    printed.end = Some(status.ok().and_then(|status| status.code()).unwrap_or(1));
+    printed.end = Some(status.ok().and_then(code).unwrap_or(1));
     drop(printed);
     changes.send_modify(|count| *count += 1);
 }

@@ -242,11 +242,14 @@ async fn create_key(operator: &Operator, args: NewKeyArgs) -> Result<()> {
 async fn delete_keys(operator: &Operator, team: &str, words: &[String], as_json: bool) -> Result<ExitCode> {
     let id = named(operator, team).await?.id;
     let keys = operator.keys(&id).await?;
-    let (chosen, code) = keys::chosen(&keys, words, &format!("sandcove team keys list {team}"))?;
+    let (chosen, mut code) = keys::chosen(&keys, words, &format!("sandcove team keys list {team}"))?;
     let mut done = Done::new(as_json);
     for key in chosen {
         if operator.delete_key(&id, &key.id).await? {
             done.add(&key.id, json!(key));
+        } else {
+            note!("`{}` is deleted already", key.id);
+            code = ExitCode::FAILURE;
         }
     }
     Ok(code)

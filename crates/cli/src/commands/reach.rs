@@ -81,12 +81,12 @@ impl Target {
         }))
     }
 
-    /// A client for the server, not yet connected. It sends requests to a restarting or overloaded server again, and waits as long as an answer
-    /// takes.
+    /// A client for the server, not yet connected. It sends each request once, because a sandbox that a proxy gave up waiting for may be there
+    /// all the same, and waits as long as an answer takes.
     pub fn client(&self) -> Result<Client> {
         let ports = self.sandbox_url.as_ref().unwrap_or(&self.url);
         let settings = ClientBuilder::new(self.api_key.clone()).api_url(&self.url).sandbox_url(ports);
-        Ok(settings.request_timeout(None).build()?)
+        Ok(settings.retries(0).request_timeout(None).build()?)
     }
 }
 

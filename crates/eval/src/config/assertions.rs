@@ -39,7 +39,7 @@ fn read_one(node: &Node, in_set: bool, base: &Path, findings: &mut Findings) -> 
     let (kind, negated, known) = kind.unwrap_or_else(|| (String::new(), false, false));
     if known {
         check(node, &kind, negated, findings);
-        check_files(node, base, findings);
+        check_files(node, &kind, base, findings);
         if kind == "meteor"
             && let Some(hint) = meteor::missing(base)
         {
@@ -141,22 +141,28 @@ fn check(node: &Node, kind: &str, negated: bool, findings: &mut Findings) {
     }
 }
 
-/// Reports files of a check that do not exist, before any model is paid.
-fn check_files(node: &Node, base: &Path, findings: &mut Findings) {
-    for value in
-        ["value", "transform", "contextTransform", "rubricPrompt"].iter().filter_map(|key| node.get(key))
+/// Reports files of a check that do not exist, before any model is paid. Programs have to be there; what is compared may be made by a hook.
+fn check_files(node: &Node, kind: &str, base: &Path, findings: &mut Findings) {
+    let is_program = matches!(kind, "javascript" | "python" | "ruby");
+    for (key, is_program) in
+        [("value", is_program), ("transform", true), ("contextTransform", true), ("rubricPrompt", false)]
     {
-        check_file(value, base, findings);
+        let severity = if is_program { Severity::Error } else { Severity::Warning };
+        if let Some(value) = node.get(key) {
+            check_file(value, severity, base, findings);
+        }
     }
 }
 
 /// Reports that the file that a setting names does not exist.
-pub(super) fn check_file(value: &Node, base: &Path, findings: &mut Findings) {
-    let reference = value.text().filter(|text| text.starts_with("file://") && !text.contains("{{"));
+pub(super) fn check_file(value: &Node, severity: Severity, base: &Path, findings: &mut Findings) {
+    let reference = value
+        .text()
+        .filter(|text| text.starts_with("file://") && !text.contains("{{") && !text.contains("{%"));
     if let Some(reference) = reference {
         let (path, _) = files::split_name(reference);
         if !base.join(path).is_file() {
-            findings.add(Severity::Error, Some(&value.at), format!("file of a check not found: `{path}`"));
+            findings.add(severity, Some(&value.at), format!("file of a check not found: `{path}`"));
         }
     }
 }

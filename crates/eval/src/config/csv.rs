@@ -33,8 +33,16 @@ pub type Record = indexmap::IndexMap<String, String>;
 /// # Errors
 /// If the text is not a table, or a row has more cells than the header: a comma in a cell would move all that follow.
 pub fn rows(text: &str) -> Result<Vec<Record>, TableError> {
-    let delimiter =
-        std::env::var("PROMPTFOO_CSV_DELIMITER").ok().and_then(|text| text.bytes().next()).unwrap_or(b',');
+    rows_with(text, b',')
+}
+
+/// Reads the rows of a table as [`rows`] does, with `delimiter` between cells where `PROMPTFOO_CSV_DELIMITER` names no other.
+///
+/// # Errors
+/// See [`rows`].
+pub fn rows_with(text: &str, delimiter: u8) -> Result<Vec<Record>, TableError> {
+    let set = std::env::var("PROMPTFOO_CSV_DELIMITER").ok().and_then(|text| text.bytes().next());
+    let delimiter = set.unwrap_or(delimiter);
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader =
         csv::ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(text.as_bytes());

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::attacks::BESIDE;
 use crate::model::Object;
 use crate::output::document_as_yaml;
+use crate::provider::http;
 
 /// A type of target.
 #[derive(Debug)]
@@ -128,13 +129,27 @@ impl Draft {
         Ok(skipped)
     }
 
+    /// Settings of the target. A service is sent the prompt in JSON where they do not say how.
+    fn settings(&self) -> Object {
+        let mut config = self.config.clone();
+        let is_service =
+            self.id == "http" || self.id.starts_with("http://") || self.id.starts_with("https://");
+        if is_service && http::check::of_prompt(&self.id, &config).is_some() {
+            config.insert("method".to_owned(), json!("POST"));
+            config.insert("headers".to_owned(), json!({"Content-Type": "application/json"}));
+            config.insert("body".to_owned(), json!({"prompt": "{{prompt}}"}));
+        }
+        config
+    }
+
     /// Returns the configuration as it is written.
     pub fn text(&self) -> String {
         let mut target = Object::new();
         target.insert("id".to_owned(), json!(self.id));
         target.insert("label".to_owned(), json!(self.name));
-        if !self.config.is_empty() {
-            target.insert("config".to_owned(), Value::Object(self.config.clone()));
+        let settings = self.settings();
+        if !settings.is_empty() {
+            target.insert("config".to_owned(), Value::Object(settings));
         }
         let document = json!({
             "description": format!("Red team of {}", self.name),

@@ -145,7 +145,7 @@ fn check(node: &mut Node, root: &Path, findings: &mut Findings) {
     }
     let transform = node.get("options").and_then(|options| options.get("transform"));
     for file in transform.into_iter().chain(node.get("assertScoringFunction")) {
-        super::assertions::check_file(file, root, findings);
+        super::assertions::check_file(file, Severity::Error, root, findings);
     }
     if let Some(provider) = node.get("provider") {
         super::providers::check_override(provider, root, findings);
@@ -241,8 +241,9 @@ async fn from_file(
     tests: &mut Vec<Object>,
 ) -> Result<(), TestsError> {
     match files::extension(&file.to_string_lossy()).as_str() {
-        "csv" | "tsv" => {
-            let rows = super::csv::rows(&std::fs::read_to_string(file)?)?;
+        extension @ ("csv" | "tsv") => {
+            let delimiter = if extension == "tsv" { b'\t' } else { b',' };
+            let rows = super::csv::rows_with(&std::fs::read_to_string(file)?, delimiter)?;
             tests.extend(super::csv::tests(&rows)?);
         }
         "xlsx" => {

@@ -9,7 +9,7 @@ mod echo;
 mod exec;
 mod golang;
 mod google;
-mod http;
+pub(crate) mod http;
 mod huggingface;
 mod llama;
 mod mcp;

@@ -56,6 +56,11 @@ impl Document {
         names.filter_map(Value::as_str).map(str::to_owned).collect()
     }
 
+    /// Whether it attacked something.
+    pub fn is_redteam(&self) -> bool {
+        self.whole.pointer("/config/redteam").is_some_and(|section| !section.is_null())
+    }
+
     /// Writes it back with what was changed of it.
     pub async fn write(&self, connection: &mut SqliteConnection) -> Result<(), ViewError> {
         sqlx::query("UPDATE evals SET description = ?, stats = ?, head = ? WHERE id = ?")

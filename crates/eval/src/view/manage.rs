@@ -79,14 +79,18 @@ impl Library {
         Ok((copy, tests))
     }
 
-    /// Whether a run can be run again: it was made here, so its options are stored with it. Imported runs and copies have none.
+    /// Whether a run can be run again: it was made here, so its options are stored with it. Imported runs and copies have none. Attacks are
+    /// repeated by the command for red teams, which refuses to harm other hosts.
     ///
     /// # Errors
     /// If the database cannot be read.
     pub async fn is_repeatable(&self, id: &str) -> Result<bool, ViewError> {
         let mut connection = self.open().await?;
         let known = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM eval_runs WHERE eval_id = ?)");
-        Ok(known.bind(id).fetch_one(&mut connection).await?)
+        if !known.bind(id).fetch_one(&mut connection).await? {
+            return Ok(false);
+        }
+        Ok(!Document::read(&mut connection, id).await?.is_redteam())
     }
 
     /// Deletes runs, all of them or none.

@@ -72,7 +72,6 @@ impl Library {
         }
         let body: Vec<Value> = lines.into_iter().map(Line::into_json).collect();
         let mut config = document.whole.get("config").cloned().unwrap_or_default();
-        let is_redteam = config.get("redteam").is_some_and(|section| !section.is_null());
         if wanted.brief.is_some() {
             // Its tests may be as large as all rows.
             config = json!({"description": document.description, "tags": config.get("tags")});
@@ -83,7 +82,7 @@ impl Library {
             "filteredCount": filtered,
             "filteredMetrics": sums,
             "config": config,
-            "isRedteam": is_redteam,
+            "isRedteam": document.is_redteam(),
             "author": document.whole.pointer("/metadata/author"),
             "version": 4,
             "id": id,

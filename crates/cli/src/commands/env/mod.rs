@@ -57,9 +57,11 @@ struct Variables {
 }
 
 impl Variables {
-    fn of_addresses(url: &str, key: &str) -> Self {
-        let addresses = ADDRESSES.iter().map(|name| (*name, url.to_owned()));
-        Self { set: addresses.chain([(KEY, key.to_owned())]).collect(), unset: Vec::new() }
+    /// The addresses of the API and of sandboxes, and the key.
+    fn of_addresses(url: &str, sandboxes: &str, key: &str) -> Self {
+        let [api, shared, volumes] = ADDRESSES;
+        let set = [(api, url), (shared, sandboxes), (volumes, url), (KEY, key)];
+        Self { set: set.map(|(name, value)| (name, value.to_owned())).into(), unset: Vec::new() }
     }
 
     fn json(&self) -> Value {
@@ -81,16 +83,19 @@ impl Variables {
 pub fn env(args: &EnvArgs, place: &Place) -> Result<ExitCode> {
     let Some(target) = args.reach.target(place)? else { bail!(not_running(&place.data_dir)) };
     let key = target.api_key.expose();
+    let sandboxes = target.sandbox_url.as_deref().unwrap_or(&target.url);
     let file = ServerFile::read(&place.data_dir).ok().flatten().filter(|file| file.url == target.url);
     let names = file.and_then(|file| file.names).or_else(|| names_in(&target.url));
     let variables = match (args.sdk, names) {
-        (None, _) => Variables::of_addresses(&target.url, key),
+        (None, _) => Variables::of_addresses(&target.url, sandboxes, key),
         (Some(generation), Some(names)) => {
             names.records.lines(&names.domain).iter().for_each(|line| output::note!("{line}"));
             let trusted = names.is_local.then(|| Trusted::find(&place.data_dir));
             by_name(&names.domain, key, generation, args.lang, trusted.as_ref())
         }
-        (Some(generation), None) if generation.takes_addresses() => Variables::of_addresses(&target.url, key),
+        (Some(generation), None) if generation.takes_addresses() => {
+            Variables::of_addresses(&target.url, sandboxes, key)
+        }
         (Some(_), None) => bail!(
             "{} has no name with TLS, and releases before 2.7 know nothing but https://<name>\nhint: start the server with \
              `--tls local`, or with --domain, --tls-cert and --tls-key",

@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn every_shell_has_its_own_words() {
-        let variables = Variables::of_addresses("http://127.0.0.1:3000", "it's");
+        let variables = Variables::of_addresses("http://127.0.0.1:3000", "http://127.0.0.1:3000", "it's");
         assert_eq!(
             Shell::Bash.text(&variables),
             "export E2B_API_URL=http://127.0.0.1:3000\nexport E2B_SANDBOX_URL=http://127.0.0.1:3000\n\

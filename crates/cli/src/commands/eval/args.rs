@@ -23,6 +23,9 @@ pub enum Format {
     GitHub,
 }
 
+/// Default of the most characters of a table cell.
+const CELL_LENGTH: usize = 250;
+
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunArgs {
@@ -55,7 +58,7 @@ pub struct RunArgs {
     #[serde(skip)]
     pub format: Format,
     /// most characters to print of a table cell
-    #[arg(long = "table-cell-max-length", default_value_t = 250, value_name = "N")]
+    #[arg(long = "table-cell-max-length", default_value_t = CELL_LENGTH, value_name = "N")]
     pub cell_length: usize,
     /// do not store the results
     #[arg(long)]
@@ -303,6 +306,7 @@ impl RunArgs {
             delay: self.delay.or(first.delay),
             no_cache: self.no_cache || first.no_cache,
             outputs: if outputs.is_empty() { first.outputs.clone() } else { outputs },
+            no_write: self.no_write || first.no_write,
             no_table: self.no_table,
             cell_length: self.cell_length,
             no_progress: self.no_progress,
@@ -310,6 +314,46 @@ impl RunArgs {
             format: self.format,
             ..first
         })
+    }
+}
+
+/// The options of a run that repeats another; the rest are those of that run.
+#[derive(Debug, Clone, Args)]
+pub struct RerunArgs {
+    /// most rows at a time [default: as then]
+    #[arg(short = 'j', long = "max-concurrency", value_name = "N")]
+    concurrency: Option<usize>,
+    /// do not use cached answers
+    #[arg(long)]
+    no_cache: bool,
+    /// do not store the results
+    #[arg(long)]
+    no_write: bool,
+    /// result files in place of those of then
+    #[arg(short, long = "output", num_args = 1.., value_name = "FILE")]
+    outputs: Vec<String>,
+    /// do not print the table
+    #[arg(long)]
+    no_table: bool,
+    /// do not show progress
+    #[arg(long = "no-progress-bar")]
+    no_progress: bool,
+}
+
+impl From<RerunArgs> for RunArgs {
+    fn from(given: RerunArgs) -> Self {
+        let RerunArgs { concurrency, no_cache, no_write, outputs, no_table, no_progress } = given;
+        let cell_length = CELL_LENGTH;
+        Self {
+            concurrency,
+            no_cache,
+            no_write,
+            outputs,
+            no_table,
+            no_progress,
+            cell_length,
+            ..Self::default()
+        }
     }
 }
 

@@ -27,7 +27,7 @@ use super::stored::{self, Kind};
 use super::validate::{ValidateArgs, validate};
 use crate::output::{note, out};
 use crate::report::described;
-use args::RunArgs;
+use args::{RerunArgs, RunArgs};
 use run::{Again, Part, Task};
 
 #[derive(Debug, Args)]
@@ -58,7 +58,7 @@ enum EvalCommand {
         #[arg(add = candidates::runs())]
         id: Option<String>,
         #[command(flatten)]
-        run: Box<RunArgs>,
+        run: RerunArgs,
     },
     /// create an example suite
     Init(InitArgs),
@@ -158,7 +158,7 @@ pub async fn eval(args: EvalArgs, place: &Place) -> Result<ExitCode> {
         }
         Some(EvalCommand::Rerun { id, run }) => {
             let id = id.filter(|id| id != "latest");
-            (*run, Task::Run(Some(Again { id, part: Part::All })))
+            (run.into(), Task::Run(Some(Again { id, part: Part::All })))
         }
         Some(EvalCommand::Share { id, output, json }) => {
             let id = id.as_deref().filter(|id| *id != "latest");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Error, Result, bail};
 use sandcove_client::Client;
 use sandcove_eval::config::{self, ConfigError, Suite};
 use sandcove_eval::model::Evaluation;
@@ -118,6 +118,9 @@ async fn once(
     let validate = matches!(task, Task::Validate);
     let filters = args.filters();
     let Some(mut suite) = load(&args, server, validate).await? else { return Ok(TROUBLE) };
+    if matches!(task, Task::Run(Some(Again { part: Part::All, .. }))) && suite.raw.contains_key("redteam") {
+        bail!("the run is a red team\nhint: `sandcove redteam eval -c FILE` repeats its attacks");
+    }
     suite.override_defaults(args.prefix.as_deref(), args.suffix.as_deref(), args.grader.as_deref());
     filters.apply(&mut suite).await?;
     if let Some(count) = args.suggest_prompts.filter(|_| !validate) {

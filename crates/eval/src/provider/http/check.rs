@@ -169,10 +169,10 @@ fn of_source(at: &str, source: &Object, base: &Path) -> Option<String> {
 }
 
 /// A request without a body that has nothing of a template is the same for every prompt.
-fn of_prompt(id: &str, config: &Object) -> Option<String> {
+pub fn of_prompt(id: &str, config: &Object) -> Option<String> {
     let has_body =
         ["body", "request", "multipart", "transformRequest"].iter().any(|key| config.contains_key(*key));
-    let asks = matches!(config.get("method").and_then(Value::as_str), Some("GET" | "get"));
+    let asks = matches!(config.get("method").and_then(Value::as_str), Some(method) if method.eq_ignore_ascii_case("get"));
     let named = ["url", "queryParams", "headers"].iter().filter_map(|key| config.get(*key));
     let is_template = named.map(ToString::to_string).any(|text| text.contains("{{"));
     let is_template = is_template || id.contains("{{");
