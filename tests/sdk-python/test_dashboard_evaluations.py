@@ -317,6 +317,8 @@ def test_files_that_are_no_runs_do_no_harm(server, evaluate, visit):
     expect(shown.get_by_role("alert")).to_be_visible()
     page.goto(f"{server.url}/dashboard/evaluations/none")
     expect(shown.get_by_role("alert")).to_be_visible()
+    page.goto(f"{server.url}/dashboard/evaluations/none/report")
+    expect(shown.get_by_role("alert")).to_contain_text("share it again")
     visit.troubles[:] = [trouble for trouble in visit.troubles if "404" not in trouble]
 
 

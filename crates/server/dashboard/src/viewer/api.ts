@@ -1,6 +1,6 @@
 // Answers the viewer's questions in the browser, from the files of the runs that the team has shared. The viewer's own module of this
 // name (`crates/viewer/src/page/api.js`) asks `sandcove view`.
-import { withQuery } from "../api/client";
+import { ApiError, withQuery } from "../api/client";
 import { type Head, RUNS, changes, content, heads, volume } from "../api/evaluations";
 import { type Run, read } from "./document";
 import { parse } from "./filter";
@@ -61,7 +61,14 @@ export const api = {
     ),
   metadataKeys: async (id: string) => metadataKeys(await run(id)),
   metadataValues: async (id: string, key: string) => metadataValues(await run(id), key),
-  report: async (id: string) => content(await shared(), `${id}.report.json`, signal),
+  report: async (id: string) => {
+    try {
+      return await content(await shared(), `${id}.report.json`, signal);
+    } catch (error) {
+      // Not every shared run has one: older releases wrote none.
+      throw error instanceof ApiError && error.status === 404 ? new Error(`${id} is shared without a report; share it again`) : error;
+    }
+  },
   file: (id: string) => withQuery(`/dashboard/api/volumecontent/${place ?? ""}/file`, { path: `${RUNS}/${id}.json` }),
 };
 
