@@ -122,7 +122,8 @@ def test_services_get_the_id_of_the_trace(sandcove, tmp_path):
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        suite = {"prompts": ["hi"], "providers": [f"http://127.0.0.1:{server.server_port}/"], "tests": [{"vars": {"n": 1}}, {"vars": {"n": 2}, "metadata": {"tracingEnabled": True}}]}
+        target = {"id": f"http://127.0.0.1:{server.server_port}/", "config": {"method": "GET"}}
+        suite = {"prompts": ["hi"], "providers": [target], "tests": [{"vars": {"n": 1}}, {"vars": {"n": 2}, "metadata": {"tracingEnabled": True}}]}
         done, rows = evaluate(sandcove, tmp_path, suite)
         plain, traced = sorted(rows, key=lambda row: row["testIdx"])
         assert plain["response"]["output"] == "none" and "traceId" not in plain

@@ -45,7 +45,7 @@ def test_a_suite_is_evaluated(typist):
     typist.shows(f"eval retry {run}")
     assert "1 passed" in typist.shows(f"eval rerun {run}")
     assert f"/dashboard/evaluations/{run}" in typist.shows(f"eval share {run}")
-    assert run in typist.shows(f"share {run} -o shared.html")
+    assert run in typist.shows(f"eval share {run} -o shared.html")
     assert "</html>" in (typist.home / "shared.html").read_text()
     typist.shows(f"eval delete {run}")
     for verb in ("show", "export", "retry", "rerun", "share", "delete"):
