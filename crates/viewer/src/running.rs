@@ -23,7 +23,7 @@ const MAX_LINE: usize = 10_000;
 /// The time that the last lines of a run may take after its end.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
-/// Why nothing is started while something is running.
+/// The refusal of a run while another one is running.
 pub(crate) const BUSY: &str = "something is running already; wait for it, or stop it";
 
 /// Output of a run so far, and its exit status.
