@@ -71,6 +71,21 @@ def test_the_suite_as_it_is_now_is_run_with_the_options_of_then(home, tmp_path):
     assert status == 1 and "suite.yaml" in said, said
 
 
+def test_a_red_team_is_not_repeated_around_its_safety_check(home):
+    (home / "check.py").write_text("def get_assert(output, context):\n    return 'import' not in output\n")
+    section = {"plugins": ["sandbox:code-injection"], "strategies": ["basic"], "numTests": 1}
+    (home / "promptfooconfig.yaml").write_text(json.dumps({"targets": [{"id": "file://./check.py", "label": "check"}], "redteam": section}))
+    ran = subprocess.run([BINARY, "redteam", "run"], env=environment(home), cwd=home, capture_output=True, text=True, timeout=300)
+    assert ran.returncode in (0, 100), ran.stderr
+    attacked = stored(home)[1][0]
+    status, _, said = command(home, "rerun", attacked)
+    assert status == 1 and "sandcove redteam eval" in said, said
+    with viewer(home, "--run") as (printed, _):
+        status, answer = asked(urlsplit(printed), f"/api/eval/{attacked}/run", {})
+        assert status == 400 and "red team" in answer["error"]
+    assert len(stored(home)) == 2
+
+
 def asked(url, path, body, token=True):
     address, [secret] = url._replace(path=path, query="").geturl(), parse_qs(url.query)["token"]
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {secret}"} if token else {})

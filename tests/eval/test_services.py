@@ -379,6 +379,8 @@ def test_a_simulated_user_talks_to_the_provider_of_the_row(evaluate, service, tm
         ({"providers": [{"id": "openai:gpt-4o", "config": {"mcp": {"enabled": True}}}]}, "`config.mcp` needs `server` or `servers`"),
         ({"providers": ["echo"], "tests": [{"provider": "nobody:x", "vars": {"x": "1"}}]}, "unknown provider `nobody:x`"),
         ({"providers": ["echo"], "tests": [{"assert": [{"type": "javascript", "value": "file://none.js"}]}]}, "file of a check not found"),
+        ({"providers": ["echo"], "tests": [{"assert": [{"type": "equals", "value": "x", "transform": "file://none.js"}]}]}, "file of a check not found"),
+        ({"providers": ["echo"], "tests": [{"vars": {"x": "1"}, "options": {"transform": "file://none.js:f"}}]}, "file of a check not found"),
         ({"providers": ["echo"], "prompts": ["langfuse://x"]}, "prompts cannot be read from `langfuse`"),
         ({"providers": ["echo"], "redteam": {"plugins": ["harmful"]}}, "the red team section is not run"),
         ({"providers": ["echo"], "strategies": ["base64"]}, "the red team section is not run"),

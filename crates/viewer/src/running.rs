@@ -218,6 +218,21 @@ fn lock(printed: &Mutex<Printed>) -> std::sync::MutexGuard<'_, Printed> {
 mod tests {
     use super::*;
 
+    #[tokio::test]
+    async fn a_run_ends_although_a_child_keeps_its_output_open() {
+        let home = tempfile::tempdir().unwrap();
+        let command = ["sh", "-c", "sleep 30 & echo begun; exit 3"].map(OsString::from).to_vec();
+        let runs = Runs::new(command, home.path().to_owned());
+        let mut changes = runs.changes.subscribe();
+        runs.start(std::iter::empty::<&str>(), home.path()).unwrap();
+        assert_eq!(runs.start(std::iter::empty::<&str>(), home.path()), Err(BUSY.to_owned()));
+        while runs.is_running() {
+            tokio::time::timeout(Duration::from_secs(25), changes.changed()).await.unwrap().unwrap();
+        }
+        let printed = lock(&runs.printed);
+        assert_eq!((printed.end, printed.lines.as_slice()), (Some(3), ["begun".to_owned()].as_slice()));
+    }
+
     #[test]
     fn a_page_reads_every_line_once_and_begins_anew_with_the_next_run() {
         let printed = Arc::new(Mutex::new(Printed { end: Some(0), ..Printed::default() }));

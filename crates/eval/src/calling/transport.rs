@@ -255,3 +255,33 @@ pub fn builder() -> reqwest::ClientBuilder {
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_service_without_tls_is_asked_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}/", listener.local_addr().unwrap());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                counter.fetch_add(1, Ordering::Relaxed);
+                let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+                // What was sent is read, so that closing does not reset the connection.
+                let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+            }
+        });
+        let error = send(&Request::json(url, &Value::Null)).await.unwrap_err();
+        assert!(matches!(error, CallError::NoAnswer { .. }), "{error}");
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+    }
+}

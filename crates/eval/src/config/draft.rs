@@ -210,6 +210,17 @@ mod tests {
     }
 
     #[test]
+    fn a_service_is_sent_the_prompt() {
+        let service = |config: Value| {
+            let config = config.as_object().unwrap().clone();
+            Draft { id: "http://127.0.0.1:8000/chat".to_owned(), config, ..draft() }.settings()
+        };
+        assert_eq!(service(json!({}))["body"], json!({"prompt": "{{prompt}}"}));
+        assert_eq!(Value::Object(service(json!({"body": "{{prompt}}"}))), json!({"body": "{{prompt}}"}));
+        assert!(draft().settings().is_empty());
+    }
+
+    #[test]
     fn drafts_are_reviewed() {
         assert_eq!(draft().review().unwrap().len(), 1);
         let error = |draft: Draft| draft.review().unwrap_err().to_string();
