@@ -20,8 +20,8 @@ CHROMIUM = os.environ.get("SANDCOVE_TEST_CHROMIUM") or shutil.which("chromium") 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")
 
 # A machine may be busy with other tests.
-PATIENCE = 90_000
-expect.set_options(timeout=PATIENCE)
+TIMEOUT = 90_000
+expect.set_options(timeout=TIMEOUT)
 
 HARM = "<script>window.harmed=1</script><img src=x onerror='window.harmed=2'></script>\"'`${harm}"
 SUITE = f"""
@@ -65,7 +65,7 @@ def browser(within, tmp_path_factory):
     program.chmod(0o755)
     with sync_playwright() as playwright:
         # Chromium's own sandbox does not work for root.
-        with playwright.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=2 * PATIENCE) as browser:
+        with playwright.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=2 * TIMEOUT) as browser:
             yield browser
 
 
@@ -81,7 +81,7 @@ def page(browser, home, within):
     """The page, which must not complain, ask other hosts, or run what a model wrote."""
     troubles = []
     with viewer(home, within=within) as (url, _), browser.new_context(accept_downloads=True) as context:
-        context.set_default_timeout(PATIENCE)
+        context.set_default_timeout(TIMEOUT)
         page = context.new_page()
         page.on("console", lambda message: message.type in ("error", "warning") and troubles.append(message.text))
         page.on("pageerror", lambda error: troubles.append(str(error)))
@@ -326,7 +326,7 @@ def test_files_are_exported(page):
 
 def test_it_is_used_on_a_small_dark_screen(browser, home, within):
     with viewer(home, within=within) as (url, _), browser.new_context(color_scheme="dark", viewport={"width": 380, "height": 700}) as context:
-        context.set_default_timeout(PATIENCE)
+        context.set_default_timeout(TIMEOUT)
         page = context.new_page()
         page.goto(url)
         page.locator(".cell.output").first.click()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 CHROMIUM = os.environ.get("SANDCOVE_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 # Milliseconds that a page may take. A machine may be busy with other tests.
-PATIENCE = 180_000
+TIMEOUT = 180_000
 
 BRIDGE = """
 import asyncio, sys
@@ -66,7 +66,7 @@ def browser(port: int):
     """A browser, for which the server at `port` of this host is at the same port."""
     from playwright.sync_api import expect, sync_playwright
 
-    expect.set_options(timeout=PATIENCE)
+    expect.set_options(timeout=TIMEOUT)
     bridge = [sys.executable, "-c", BRIDGE]
     network = ["unshare", "--net", "sh", "-c", "ip link set lo up && echo up && exec cat"]
     with tempfile.TemporaryDirectory() as directory, carried(network) as holder:
@@ -77,6 +77,6 @@ def browser(port: int):
         program.chmod(0o755)
         with carried([*bridge, socket, str(port)]), carried([*within, *bridge, str(port), socket]), sync_playwright() as playwright:
             # Chromium's own sandbox does not work for root.
-            options = {"executable_path": program, "args": ["--no-sandbox"], "timeout": 2 * PATIENCE}
+            options = {"executable_path": program, "args": ["--no-sandbox"], "timeout": 2 * TIMEOUT}
             with playwright.chromium.launch(**options) as browser:
                 yield browser

@@ -3,18 +3,22 @@
 - A `python` or `sh` block is run; a `text` block behind it is what it prints on standard output. In there, `…` stands for anything,
   and a line of only `…` for any lines. Blank lines do not count.
 - Python blocks of a page share their variables. Shell blocks share the working directory; `ID` is the id of `sandbox`, the variable.
-- Blocks of other kinds, such as `console` and `js`, are shown only.
+- Commands of a `console` block are typed on a terminal, but for those that `harness.console` lists with a reason. What the page has below
+  a command is how its output ends.
+- Blocks of other kinds, such as `js`, are shown only.
 """
 
 import contextlib
 import io
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from test_readme import environment  # noqa: F401
 
-from harness.server import ROOT
+from harness.console import NOT_RUN, TYPED, Console, commands, why_not
+from harness.server import ADMIN_TOKEN, ROOT
 
 DOCS = ROOT / "docs"
 PAGES = [DOCS / "getting-started.md", *sorted((DOCS / "guides").glob("*.md"))]
@@ -28,7 +32,7 @@ def blocks(page: str) -> list[tuple[str, str, str | None]]:
     return [
         (kind, text, after if after_kind == "text" else None)
         for (kind, text), (after_kind, after) in zip(found, following, strict=True)
-        if kind in ("python", "sh")
+        if kind in ("python", "sh", "console")
     ]
 
 
@@ -49,6 +53,7 @@ class Page:
     def __init__(self, directory, environment) -> None:
         self.variables: dict = {"__name__": "__main__"}
         self.directory, self.environment = directory, environment
+        self.terminal: Console | None = None
 
     def python(self, text: str) -> str:
         printed = io.StringIO()
@@ -58,9 +63,18 @@ class Page:
             exec(compile(text, "guide", "exec"), self.variables)  # noqa: S102 -- the page is ours
         return printed.getvalue()
 
+    def with_id(self, text: str) -> str:
+        """A text with the id of the page's sandbox."""
+        return re.sub(r"\bID\b", self.variables["sandbox"].sandbox_id, text) if "sandbox" in self.variables else text
+
+    def console(self, text: str) -> str:
+        at = self.directory / ".directory"
+        self.terminal = self.terminal or Console(self.directory, self.environment, ADMIN_TOKEN)
+        self.terminal.run(self.with_id(text), Path(at.read_text().strip()) if at.exists() else self.directory)
+        return ""
+
     def sh(self, text: str) -> str:
-        if "sandbox" in self.variables:
-            text = re.sub(r"\bID\b", self.variables["sandbox"].sandbox_id, text)
+        text = self.with_id(text)
         at = self.directory / ".directory"
         done = subprocess.run(
             ["bash", "-euc", f'{text}\npwd > "{at}"'],
@@ -73,6 +87,8 @@ class Page:
     def close(self) -> None:
         from e2b import Sandbox
 
+        if self.terminal:
+            self.terminal.close()
         for value in self.variables.values():
             for sandbox in value if isinstance(value, list) else [value]:
                 if isinstance(sandbox, Sandbox):
@@ -90,6 +106,15 @@ def test_the_page_works_as_written(path, environment, tmp_path):  # noqa: F811
             assert expected is None or prints(expected, printed), f"{text}\nprints\n{printed}\nand not\n{expected}"
     finally:
         page.close()
+
+
+def test_every_command_of_a_console_is_run_or_has_a_reason():
+    consoles = [text for path in PAGES for kind, text in BLOCK.findall(path.read_text()) if kind == "console"]
+    typed = [command for text in consoles for command, _ in commands(text)]
+    assert all(consoles) and len(typed) > 20
+    for start in (*NOT_RUN, *TYPED):
+        assert any(command.startswith(start) for command in typed), f"no page has `{start}`"
+    assert not any(why_not(command) and command.startswith(start) for command in typed for start in TYPED)
 
 
 def test_what_is_printed_is_compared_line_by_line():

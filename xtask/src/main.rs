@@ -1,6 +1,6 @@
 //! Development chores. `cargo xtask codegen` writes the envd message types from `crates/wire/proto`; `cargo xtask check-deps` checks
-//! the directions of imports between crates and between the rooms of a crate, and dependencies against `deny.toml`; `cargo xtask rooms
-//! [crate]` prints rooms and imports; `cargo xtask sbom` prints the bill of materials; `cargo xtask words` checks texts. The tests of this crate check the documentation.
+//! the directions of imports between crates and between the rooms of a crate, that no two types of a crate share a name, and dependencies
+//! against `deny.toml`; `cargo xtask rooms [crate]` prints rooms and imports; `cargo xtask sbom` prints the bill of materials; `cargo xtask words` checks texts. The tests of this crate check the documentation.
 
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ mod codegen;
 mod deps;
 mod licenses;
 mod links;
+mod names;
 mod rooms;
 mod sbom;
 mod spec;
@@ -21,7 +22,10 @@ fn main() -> Result<()> {
         Some("codegen") => codegen::write(root, &root.join("crates/wire/src/envd")),
         Some("codegen-check") => codegen::check(root),
         Some("check-deps") => {
-            deps::check(root).and_then(|()| rooms::check(root)).and_then(|()| licenses::check(root))
+            deps::check(root)?;
+            rooms::check(root)?;
+            names::check(root)?;
+            licenses::check(root)
         }
         Some("sbom") => sbom::print(root),
         Some("words") => words::check(root),

@@ -79,7 +79,7 @@ fn read(root: &Path) -> Result<Houses> {
 }
 
 /// The crates of the workspace that have rooms, with the directories of their sources.
-fn crates(root: &Path) -> Result<Vec<(String, PathBuf)>> {
+pub fn crates(root: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(root.join("crates"))? {
         let entry = entry?;
@@ -206,7 +206,8 @@ impl Plan {
     }
 }
 
-fn list(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+/// Adds the Rust files below a directory.
+pub fn list(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
         if path.is_dir() {

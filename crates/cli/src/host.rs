@@ -23,10 +23,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::data_dir::{Lock, ServerFile};
 use crate::guest;
-use crate::languages::{State, Switch, Upgrade};
+use crate::languages::{LanguageState, Switch, Upgrade};
 use crate::listening::Listening;
 use crate::log_filter::LogFormat;
-use crate::progress::Progress;
+use crate::progress::LayerProgress;
 use crate::server_dir::{self, Occupied};
 use crate::settings::{LanguageChoice, Settings};
 
@@ -323,7 +323,7 @@ async fn build_templates(settings: &Settings, layers: &Path) -> Result<([Templat
         ahead: Some(ahead.clone()),
     };
     let builder = Builder::new(store.clone(), ChrootRunner::default(), sources.clone());
-    let progress = Progress::new();
+    let progress = LayerProgress::new();
     builder.ensure(&templates, &mut |event| progress.show(&event)).await.map_err(|error| match error {
         sandcove_image::Error::NoRoom { needed_mib, .. } => anyhow::anyhow!(
             "{error}\nhint: {}",
@@ -341,9 +341,9 @@ async fn build_templates(settings: &Settings, layers: &Path) -> Result<([Templat
     let data_dir = settings.data_dir.clone();
     match languages {
         Languages::Lean if settings.languages == LanguageChoice::AsBuilt => {}
-        Languages::Lean => State::Off.write(&data_dir),
-        Languages::Building => State::Building.write(&data_dir),
-        Languages::All => State::Ready.write(&data_dir),
+        Languages::Lean => LanguageState::Off.write(&data_dir),
+        Languages::Building => LanguageState::Building.write(&data_dir),
+        Languages::All => LanguageState::Ready.write(&data_dir),
     }
     let upgrade = match languages {
         Languages::Building => {

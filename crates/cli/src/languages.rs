@@ -19,7 +19,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// State of the layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
-pub enum State {
+pub enum LanguageState {
     /// The operator has switched the languages off.
     Off,
     /// The layer is being built.
@@ -33,7 +33,7 @@ pub enum State {
     },
 }
 
-impl State {
+impl LanguageState {
     fn path(data_dir: &Path) -> PathBuf {
         data_dir.join("languages.json")
     }
@@ -103,13 +103,13 @@ impl Upgrade {
     pub async fn run<F: Future<Output = Result<()>>>(self, make: impl FnOnce(Switch) -> F) {
         let data_dir = self.data_dir.clone();
         let state = match self.build_and_switch(make).await {
-            Ok(()) => State::Ready,
+            Ok(()) => LanguageState::Ready,
             Err(error) => {
                 tracing::error!(
                     error = format!("{error:#}"),
                     "failed to build R, Java and Ruby; the next start tries again"
                 );
-                State::Failed { reason: brief(&format!("{error:#}")) }
+                LanguageState::Failed { reason: brief(&format!("{error:#}")) }
             }
         };
         state.write(&data_dir);
@@ -166,15 +166,18 @@ mod tests {
     #[test]
     fn the_state_is_what_was_written_last() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(State::read(dir.path()), None);
-        for state in
-            [State::Building, State::Failed { reason: "no network".into() }, State::Ready, State::Off]
-        {
+        assert_eq!(LanguageState::read(dir.path()), None);
+        for state in [
+            LanguageState::Building,
+            LanguageState::Failed { reason: "no network".into() },
+            LanguageState::Ready,
+            LanguageState::Off,
+        ] {
             state.write(dir.path());
-            assert_eq!(State::read(dir.path()), Some(state));
+            assert_eq!(LanguageState::read(dir.path()), Some(state));
         }
-        std::fs::write(State::path(dir.path()), "{").unwrap();
-        assert_eq!(State::read(dir.path()), None);
+        std::fs::write(LanguageState::path(dir.path()), "{").unwrap();
+        assert_eq!(LanguageState::read(dir.path()), None);
     }
 
     #[test]
@@ -185,7 +188,7 @@ mod tests {
             reason,
             "building layer `languages-1` failed: the provisioning script exit status: 100: E: no network"
         );
-        assert!(State::Failed { reason }.describe(true).contains("the next start tries again"));
-        assert_ne!(State::Building.describe(true), State::Building.describe(false));
+        assert!(LanguageState::Failed { reason }.describe(true).contains("the next start tries again"));
+        assert_ne!(LanguageState::Building.describe(true), LanguageState::Building.describe(false));
     }
 }

@@ -104,7 +104,7 @@ enum Command {
     #[command(alias = "server")]
     Serve(ServerArgs),
     /// run code in a new sandbox and print its output
-    Run(commands::run::RunArgs),
+    Run(commands::run::CodeRunArgs),
     /// create, list, use, watch and kill sandboxes
     #[command(alias = "sbx")]
     Sandbox(commands::sandbox::SandboxArgs),
@@ -192,7 +192,7 @@ enum Command {
     },
     /// reads the database for a backup, without privileges; started by `backup`
     #[command(name = "__database", hide = true)]
-    Database { account: u32, directory: PathBuf, task: commands::backup::Task },
+    Database { account: u32, directory: PathBuf, task: commands::backup::DatabaseTask },
     /// the egress proxies of sandboxes; started by the server
     #[command(name = "__egress", hide = true)]
     EgressProcess {

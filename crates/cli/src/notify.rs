@@ -9,7 +9,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// A state of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum ServerState {
     /// Building templates and finding sandboxes, which may take minutes.
     Starting,
     /// Answering requests.
@@ -18,7 +18,7 @@ pub enum State {
     Stopping,
 }
 
-impl State {
+impl ServerState {
     fn text(self) -> &'static str {
         match self {
             Self::Starting => "STATUS=preparing templates and looking for sandboxes of an earlier run",
@@ -29,14 +29,14 @@ impl State {
 }
 
 /// Reports a state; a failure is logged. Sandboxes do not inherit the variable: their environment is their own.
-pub fn notify(state: State) {
+pub fn notify(state: ServerState) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else { return };
     if let Err(error) = send(&socket, state) {
         tracing::warn!(%error, ?socket, "failed to report the state of the server to systemd");
     }
 }
 
-fn send(socket: &OsStr, state: State) -> io::Result<()> {
+fn send(socket: &OsStr, state: ServerState) -> io::Result<()> {
     let address = match socket.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         path => SocketAddr::from_pathname(OsStr::from_bytes(path))?,
@@ -59,13 +59,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
-        send(path.as_os_str(), State::Ready).unwrap();
+        send(path.as_os_str(), ServerState::Ready).unwrap();
         assert_eq!(received(&socket).lines().next(), Some("READY=1"));
 
         let name = format!("sandcove-notify-{}", std::process::id());
         let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-        send(OsStr::new(&format!("@{name}")), State::Stopping).unwrap();
+        send(OsStr::new(&format!("@{name}")), ServerState::Stopping).unwrap();
         assert!(received(&socket).starts_with("STOPPING=1\n"));
-        assert!(send(OsStr::new("/does/not/exist"), State::Starting).is_err());
+        assert!(send(OsStr::new("/does/not/exist"), ServerState::Starting).is_err());
     }
 }

@@ -9,11 +9,11 @@ use sandcove_image::Event;
 use crate::output::note;
 
 /// Shows the events of a build.
-pub struct Progress {
+pub struct LayerProgress {
     bar: Option<ProgressBar>,
 }
 
-impl Progress {
+impl LayerProgress {
     /// Starts the display.
     pub fn new() -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
@@ -47,7 +47,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for LayerProgress {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 /// Options of template builds.
 #[derive(Debug, Clone, Default, Args)]
-pub struct BuildArgs {
+pub struct BuildLimitArgs {
     /// template builds in progress at once [default: twice the processors, 8 to 32]
     #[arg(long, env = "SANDCOVE_MAX_BUILDS", value_name = "N")]
     max_builds: Option<usize>,
@@ -48,7 +48,7 @@ pub struct BuildChoices {
 
 impl BuildChoices {
     /// Merges flags and environment with the file.
-    pub fn resolve(args: BuildArgs, file: BuildFile) -> Self {
+    pub fn resolve(args: BuildLimitArgs, file: BuildFile) -> Self {
         let mut private = args.private_registries.or(file.private_registries).unwrap_or_default();
         let allow_private = private.iter().any(|host| host == "*");
         private.retain(|host| host != "*");
@@ -107,7 +107,7 @@ mod tests {
             private_registries: Some(vec!["*".to_owned(), "r.lan".to_owned()]),
             ..BuildFile::default()
         };
-        let choices = BuildChoices::resolve(BuildArgs::default(), file);
+        let choices = BuildChoices::resolve(BuildLimitArgs::default(), file);
         assert_eq!(choices.max_builds, Some(3));
         assert_eq!(choices.registries.mirrors.len(), 1);
         assert!(choices.registries.allow_private);

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use crate::address::{address, address_in_file};
 use crate::log_filter::LogFormat;
 use crate::otlp;
-use crate::registries::{BuildArgs, BuildChoices, BuildFile, mirrors_in_file};
+use crate::registries::{BuildChoices, BuildFile, BuildLimitArgs, mirrors_in_file};
 use crate::tls::{AcmeCheck, TlsArgs, TlsChoice, TlsFile, TlsSettings};
 
 /// The data directory unless another one is set.
@@ -216,7 +216,7 @@ pub struct ServerArgs {
     #[arg(long, env = "SANDCOVE_LANGUAGES", value_name = "WHICH", value_enum)]
     languages: Option<LanguageChoice>,
     #[command(flatten)]
-    builds: BuildArgs,
+    builds: BuildLimitArgs,
     /// former name of `--languages all`, and with `=false` of `--languages lean`
     #[arg(long, env = "SANDCOVE_ALL_LANGUAGES", hide = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     all_languages: Option<bool>,

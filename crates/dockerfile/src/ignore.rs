@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use regex::Regex;
 
 use crate::error::{Error, Result};
-use crate::pattern;
+use crate::pattern::{self, PatternError};
 
 /// Patterns of files to leave out.
 #[derive(Debug, Clone, Default)]
@@ -70,7 +70,7 @@ impl Ignore {
                 continue;
             }
             let cleaned = cleaned(text);
-            let matches = compiled(&cleaned).map_err(Error::new)?;
+            let matches = compiled(&cleaned).map_err(|error| Error::new(error.to_string()))?;
             rules.push(Rule {
                 matches,
                 includes,
@@ -139,14 +139,14 @@ fn cleaned(text: &str) -> String {
     if parts.is_empty() { ".".to_owned() } else { parts.join("/") }
 }
 
-fn compiled(pattern: &str) -> std::result::Result<Regex, String> {
+fn compiled(pattern: &str) -> std::result::Result<Regex, PatternError> {
     // `**name` also matches within a component, unlike `**` anywhere else.
     match pattern.strip_prefix("**") {
         Some(rest)
             if !rest.is_empty() && !rest.starts_with('/') && !rest.contains(['*', '?', '[', ']', '\\']) =>
         {
             let ending = format!("(?s){}\\z", regex::escape(rest));
-            Regex::new(&ending).map_err(|_| format!("invalid pattern `{pattern}`"))
+            Regex::new(&ending).map_err(|_| PatternError::Invalid(pattern.to_owned()))
         }
         _ => pattern::path(pattern),
     }

@@ -1,7 +1,31 @@
 //! Words of instructions as BuildKit's shell lexer reads them: quotes, escapes and `$name` (Dockerfile reference, "Environment
 //! replacement").
 
-use crate::pattern::{replaced, without_prefix, without_suffix};
+use crate::pattern::{PatternError, replaced, without_prefix, without_suffix};
+
+/// Reason why a text cannot be expanded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ExpandError {
+    #[error("`{0}` is missing")]
+    Missing(char),
+    #[error("a single quote is not closed")]
+    SingleQuote,
+    #[error("a double quote is not closed")]
+    DoubleQuote,
+    #[error("bad substitution")]
+    Substitution,
+    #[error("too many nested substitutions")]
+    TooDeep,
+    #[error("unsupported modifier `{modifier}` of `{name}`")]
+    Modifier { modifier: String, name: String },
+    #[error("`{0}` must be set")]
+    NotSet(String),
+    /// The message that `${name:?message}` has for a variable that is not set.
+    #[error("{name}: {message}")]
+    Required { name: String, message: String },
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
+}
 
 /// The value of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,8 +101,8 @@ impl Lex<'_> {
     /// Expands a text.
     ///
     /// # Errors
-    /// The reason, if quotes or braces are not closed or a substitution is invalid.
-    pub(crate) fn expand(&self, text: &str) -> Result<Expanded, String> {
+    /// An error if quotes or braces are not closed or a substitution is invalid.
+    pub(crate) fn expand(&self, text: &str) -> Result<Expanded, ExpandError> {
         let mut run = Run {
             lex: self,
             chars: text.chars().collect(),
@@ -143,14 +167,14 @@ impl Run<'_> {
     }
 
     /// Reads up to an unquoted character, or to the end.
-    fn until(&mut self, stop: Option<char>, raw_escapes: bool) -> Result<(String, Vec<String>), String> {
+    fn until(&mut self, stop: Option<char>, raw_escapes: bool) -> Result<(String, Vec<String>), ExpandError> {
         let before = std::mem::replace(&mut self.raw_escapes, raw_escapes);
         let read = self.read_until(stop);
         self.raw_escapes = before;
         read
     }
 
-    fn read_until(&mut self, stop: Option<char>) -> Result<(String, Vec<String>), String> {
+    fn read_until(&mut self, stop: Option<char>) -> Result<(String, Vec<String>), ExpandError> {
         let mut out = String::new();
         let mut words = Words::default();
         while let Some(c) = self.peek() {
@@ -190,18 +214,18 @@ impl Run<'_> {
             out.push(escaped);
         }
         match stop {
-            Some(stop) => Err(format!("`{stop}` is missing")),
+            Some(stop) => Err(ExpandError::Missing(stop)),
             None => Ok((out, words.finish())),
         }
     }
 
-    fn single_quoted(&mut self) -> Result<String, String> {
+    fn single_quoted(&mut self) -> Result<String, ExpandError> {
         let mut out = String::new();
         let quote = self.next();
         out.extend(quote.filter(|_| self.lex.raw_quotes));
         loop {
             match self.next() {
-                None => return Err("a single quote is not closed".to_owned()),
+                None => return Err(ExpandError::SingleQuote),
                 Some('\'') => {
                     out.extend(Some('\'').filter(|_| self.lex.raw_quotes));
                     return Ok(out);
@@ -214,13 +238,13 @@ impl Run<'_> {
         }
     }
 
-    fn double_quoted(&mut self) -> Result<String, String> {
+    fn double_quoted(&mut self) -> Result<String, ExpandError> {
         let mut out = String::new();
         let quote = self.next();
         out.extend(quote.filter(|_| self.lex.raw_quotes));
         loop {
             match self.peek() {
-                None => return Err("a double quote is not closed".to_owned()),
+                None => return Err(ExpandError::DoubleQuote),
                 Some('"') => {
                     out.extend(self.next().filter(|_| self.lex.raw_quotes));
                     return Ok(out);
@@ -285,7 +309,7 @@ impl Run<'_> {
         name
     }
 
-    fn dollar(&mut self) -> Result<String, String> {
+    fn dollar(&mut self) -> Result<String, ExpandError> {
         self.next();
         let variables = self.lex.variables;
         if self.peek() != Some('{') {
@@ -302,16 +326,16 @@ impl Run<'_> {
         }
         self.next();
         match self.peek() {
-            None => return Err("`}` is missing".to_owned()),
-            Some('{' | '}' | ':') => return Err("bad substitution".to_owned()),
+            None => return Err(ExpandError::Missing('}')),
+            Some('{' | '}' | ':') => return Err(ExpandError::Substitution),
             Some(_) => {}
         }
         if self.depth >= MAX_DEPTH {
-            return Err("too many nested substitutions".to_owned());
+            return Err(ExpandError::TooDeep);
         }
         let name = self.name();
         let value = variables.lookup(&name);
-        let mut modifier = self.next().ok_or("`}` is missing")?;
+        let mut modifier = self.next().ok_or(ExpandError::Missing('}'))?;
         let colon = modifier == ':';
         match modifier {
             '}' => {
@@ -322,13 +346,13 @@ impl Run<'_> {
                 });
             }
             '/' => return self.replacement(&name, value),
-            ':' => modifier = self.next().ok_or("`}` is missing")?,
+            ':' => modifier = self.next().ok_or(ExpandError::Missing('}'))?,
             _ => {}
         }
         let is_pattern = matches!(modifier, '#' | '%');
         let shown = if colon { format!(":{modifier}") } else { modifier.to_string() };
         if !matches!(modifier, '-' | '+' | '?' | '#' | '%') || (colon && is_pattern) {
-            return Err(format!("unsupported modifier `{shown}` of `{name}`"));
+            return Err(ExpandError::Modifier { modifier: shown, name });
         }
         let word = self.nested('}', is_pattern)?;
         let value = match value {
@@ -342,30 +366,30 @@ impl Run<'_> {
             '+' => Ok(present.map_or(String::new(), |_| word)),
             '?' => match present {
                 Some(value) => Ok(value.to_owned()),
-                None if word.is_empty() => Err(format!("`{name}` must be set")),
-                None => Err(format!("{name}: {word}")),
+                None if word.is_empty() => Err(ExpandError::NotSet(name)),
+                None => Err(ExpandError::Required { name, message: word }),
             },
             _ => {
                 let longest = word.strip_prefix(modifier);
                 let (pattern, greedy) = (longest.unwrap_or(&word), longest.is_some());
                 let value = value.unwrap_or_default();
-                if modifier == '#' {
-                    without_prefix(pattern, value, greedy)
+                Ok(if modifier == '#' {
+                    without_prefix(pattern, value, greedy)?
                 } else {
-                    without_suffix(pattern, value, greedy)
-                }
+                    without_suffix(pattern, value, greedy)?
+                })
             }
         }
     }
 
-    fn nested(&mut self, stop: char, raw_escapes: bool) -> Result<String, String> {
+    fn nested(&mut self, stop: char, raw_escapes: bool) -> Result<String, ExpandError> {
         self.depth += 1;
         let read = self.until(Some(stop), raw_escapes);
         self.depth -= 1;
         Ok(read?.0)
     }
 
-    fn replacement(&mut self, name: &str, value: Lookup<'_>) -> Result<String, String> {
+    fn replacement(&mut self, name: &str, value: Lookup<'_>) -> Result<String, ExpandError> {
         let all = self.peek() == Some('/');
         if all {
             self.next();
@@ -380,7 +404,7 @@ impl Run<'_> {
             Lookup::Set(value) => value,
             Lookup::Unset | Lookup::Unknown => "",
         };
-        replaced(&pattern, value, &replacement, all)
+        Ok(replaced(&pattern, value, &replacement, all)?)
     }
 
     /// The empty text, for a variable without value.

@@ -4,6 +4,17 @@ use std::fmt::Write;
 
 use regex::Regex;
 
+/// Reason why a pattern is malformed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PatternError {
+    #[error("invalid pattern `{0}`: a `[` or `\\` has no end")]
+    Open(String),
+    #[error("invalid pattern `{0}`")]
+    Invalid(String),
+    #[error("invalid escape `\\{escape}` in the pattern `{pattern}`")]
+    Escape { escape: String, pattern: String },
+}
+
 /// Escapes a character for a regular expression.
 fn literal(out: &mut String, c: char) {
     if c.is_ascii_punctuation() && c != '_' && c != '/' {
@@ -41,9 +52,9 @@ pub(crate) fn unescaped(path: &str) -> String {
 /// Compiles a path pattern: `*` and `?` stay within a component, `**` crosses components, and `[a-z]` and `\` are as in shells.
 ///
 /// # Errors
-/// The reason, if a bracket or an escape has no end.
-pub(crate) fn path(pattern: &str) -> Result<Regex, String> {
-    let bad = || format!("invalid pattern `{pattern}`: a `[` or `\\` has no end");
+/// An error if a bracket or an escape has no end.
+pub(crate) fn path(pattern: &str) -> Result<Regex, PatternError> {
+    let bad = || PatternError::Open(pattern.to_owned());
     let mut out = String::from(r"(?s)\A");
     let mut chars = pattern.chars().peekable();
     while let Some(c) = chars.next() {
@@ -89,14 +100,14 @@ pub(crate) fn path(pattern: &str) -> Result<Regex, String> {
         }
     }
     out.push_str(r"\z");
-    Regex::new(&out).map_err(|_| format!("invalid pattern `{pattern}`"))
+    Regex::new(&out).map_err(|_| PatternError::Invalid(pattern.to_owned()))
 }
 
 /// Compiles a shell pattern of a substitution, where only `*`, `?` and `\` are special.
 ///
 /// # Errors
-/// The reason, if an escape is invalid.
-fn shell(pattern: &str, greedy: bool, anchored: bool) -> Result<Regex, String> {
+/// An error if an escape is invalid.
+fn shell(pattern: &str, greedy: bool, anchored: bool) -> Result<Regex, PatternError> {
     let mut out = String::from(if anchored { r"(?s)\A" } else { "(?s)" });
     let mut chars = pattern.chars();
     while let Some(c) = chars.next() {
@@ -107,23 +118,23 @@ fn shell(pattern: &str, greedy: bool, anchored: bool) -> Result<Regex, String> {
             '\\' => match chars.next() {
                 Some(next @ ('*' | '?' | '\\' | '}' | '/')) => literal(&mut out, next),
                 other => {
-                    let shown: String = other.into_iter().collect();
-                    return Err(format!("invalid escape `\\{shown}` in the pattern `{pattern}`"));
+                    let escape = other.into_iter().collect();
+                    return Err(PatternError::Escape { escape, pattern: pattern.to_owned() });
                 }
             },
             c => literal(&mut out, c),
         }
     }
-    Regex::new(&out).map_err(|_| format!("invalid pattern `{pattern}`"))
+    Regex::new(&out).map_err(|_| PatternError::Invalid(pattern.to_owned()))
 }
 
 /// `${value#pattern}`, or `${value##pattern}` if greedy.
-pub(crate) fn without_prefix(pattern: &str, value: &str, greedy: bool) -> Result<String, String> {
+pub(crate) fn without_prefix(pattern: &str, value: &str, greedy: bool) -> Result<String, PatternError> {
     Ok(shell(pattern, greedy, true)?.replace(value, "").into_owned())
 }
 
 /// `${value%pattern}`, or `${value%%pattern}` if greedy.
-pub(crate) fn without_suffix(pattern: &str, value: &str, greedy: bool) -> Result<String, String> {
+pub(crate) fn without_suffix(pattern: &str, value: &str, greedy: bool) -> Result<String, PatternError> {
     // A regular expression finds the leftmost match, so that both are reversed.
     let value: String = value.chars().rev().collect();
     let mut reversed = String::with_capacity(pattern.len());
@@ -143,7 +154,12 @@ pub(crate) fn without_suffix(pattern: &str, value: &str, greedy: bool) -> Result
 }
 
 /// `${value/pattern/replacement}`, or `${value//pattern/replacement}` for all matches.
-pub(crate) fn replaced(pattern: &str, value: &str, replacement: &str, all: bool) -> Result<String, String> {
+pub(crate) fn replaced(
+    pattern: &str,
+    value: &str,
+    replacement: &str,
+    all: bool,
+) -> Result<String, PatternError> {
     let limit = usize::from(!all);
     Ok(shell(pattern, true, false)?.replacen(value, limit, regex::NoExpand(replacement)).into_owned())
 }

@@ -19,6 +19,23 @@ use crate::script::Workers;
 /// The prompt that is sent.
 const PROMPT: &str = "Hello, world!";
 
+/// Reason why a provider gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectivityError {
+    /// There is no provider at the index.
+    #[error("unknown provider")]
+    UnknownProvider,
+    /// The provider could not be made, or lacks a key.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The provider answered with an error.
+    #[error("{0}")]
+    Answer(String),
+    /// The answer is empty.
+    #[error("the provider answered with nothing")]
+    NoOutput,
+}
+
 /// Providers to ask, with what they need to be made.
 pub struct Targets {
     specs: Vec<ProviderSpec>,
@@ -59,26 +76,26 @@ impl Targets {
         self.specs.iter().map(ProviderSpec::name)
     }
 
-    /// Asks the provider at an index, and returns its answer or the reason why there is none.
-    pub async fn ask(&self, index: usize) -> Result<Value, String> {
-        let Some(spec) = self.specs.get(index) else { return Err("unknown provider".to_owned()) };
-        let ask = async {
-            let provider = self.models.make(spec)?;
-            provider.check(&spec.config)?;
-            let session = uuid::Uuid::new_v4().to_string();
-            let vars = Object::from_iter([("sessionId".to_owned(), json!(session))]);
-            let context = json!({"vars": vars, "prompt": {"raw": PROMPT, "label": PROMPT}, "debug": true});
-            let mut config = spec.config.clone();
-            // A person waits for the answer of a service that may be down.
-            config.entry("maxRetries").or_insert_with(|| json!(1));
-            let call = Call { prompt: PROMPT, vars: &vars, config: &config, context: &context };
-            Ok::<_, CallError>(self.models.call(&*provider, Role::Text, &call, 0).await)
-        };
-        let response = ask.await.map_err(|error| error.to_string())?;
+    /// Asks the provider at an index, and returns its answer.
+    ///
+    /// # Errors
+    /// If the provider cannot be made, or answers with an error or nothing.
+    pub async fn ask(&self, index: usize) -> Result<Value, ConnectivityError> {
+        let spec = self.specs.get(index).ok_or(ConnectivityError::UnknownProvider)?;
+        let provider = self.models.make(spec)?;
+        provider.check(&spec.config)?;
+        let session = uuid::Uuid::new_v4().to_string();
+        let vars = Object::from_iter([("sessionId".to_owned(), json!(session))]);
+        let context = json!({"vars": vars, "prompt": {"raw": PROMPT, "label": PROMPT}, "debug": true});
+        let mut config = spec.config.clone();
+        // A person waits for the answer of a service that may be down.
+        config.entry("maxRetries").or_insert_with(|| json!(1));
+        let call = Call { prompt: PROMPT, vars: &vars, config: &config, context: &context };
+        let response = self.models.call(&*provider, Role::Text, &call, 0).await;
         match (response.error, response.output) {
-            (Some(error), _) => Err(error),
+            (Some(error), _) => Err(ConnectivityError::Answer(error)),
             (None, Some(output)) if !output.is_null() => Ok(output),
-            (None, _) => Err("the provider answered with nothing".to_owned()),
+            (None, _) => Err(ConnectivityError::NoOutput),
         }
     }
 }

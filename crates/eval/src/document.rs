@@ -88,7 +88,7 @@ pub fn evaluation(mut document: Value) -> Result<Evaluation, DocumentError> {
     })
 }
 
-/// Ends of names of members whose values are secret; small letters and digits only.
+/// Ends of names of members whose values are secret; lowercase letters and digits only.
 const SECRET_ENDS: [&str; 21] = [
     "accesskey",
     "accesskeyid",

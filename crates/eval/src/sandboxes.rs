@@ -25,7 +25,8 @@ pub struct Server {
     pub is_named: bool,
 }
 
-/// The server to use where variables name none, or the reason why there is none.
+/// The server to use where variables name none, or the reason why there is none: a text for the user, as only the program that looks
+/// for a server knows where it has looked and what there is to do.
 pub type Fallback = Result<Server, String>;
 
 /// Reason why there is no sandbox.

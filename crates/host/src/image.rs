@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use sandcove_image::oci::{Begun, Blob, Limits, Sha256Digest, Target, TargetError, TargetImport};
+use sandcove_image::oci::{Blob, ImportStart, Limits, Sha256Digest, Target, TargetError, TargetImport};
 
 use crate::failure::Failure;
 use crate::host::Host;
@@ -27,13 +27,19 @@ impl Target for Host {
     type Lease = ImageLease;
     type Import = ImageImport;
 
-    async fn begin(&self, config: Sha256Digest, limits: Limits) -> Result<Begun<ImageImport, ImageLease>> {
+    async fn begin(
+        &self,
+        config: Sha256Digest,
+        limits: Limits,
+    ) -> Result<ImportStart<ImageImport, ImageLease>> {
         let Reply { answer, held, .. } = self.link.ask(Request::BeginImage(config, limits), None).await?;
         match (answer, held) {
             (Answer::ImageExists(size_bytes), Some(held)) => {
-                Ok(Begun::Exists { size_bytes, lease: ImageLease { _held: held } })
+                Ok(ImportStart::Exists { size_bytes, lease: ImageLease { _held: held } })
             }
-            (Answer::Done, Some(held)) => Ok(Begun::Import(ImageImport { link: self.link.clone(), held })),
+            (Answer::Done, Some(held)) => {
+                Ok(ImportStart::Import(ImageImport { link: self.link.clone(), held }))
+            }
             _ => Err(Failure::unexpected().into()),
         }
     }

@@ -28,7 +28,7 @@ pub enum Backend {
 /// A sandbox for the pool that is ready, and not in the pool yet. Dropping it releases it.
 pub enum Prepared {
     /// One of the real backend.
-    Namespaces(namespaces::Prepared),
+    Namespaces(namespaces::PreparedSandbox),
     /// One of [`Backend::Fake`].
     Fake,
 }

@@ -118,7 +118,7 @@ impl Parts {
 /// A file as a part of an answer, by its first bytes and its length.
 ///
 /// # Errors
-/// A reason, if the file is neither text nor a picture, or a picture that is too large.
+/// An error if the file is neither text nor a picture, or a picture that is too large: a text for the model that asked.
 pub(crate) fn file(bytes: &[u8], length: u64) -> Result<Value, String> {
     let kind = match bytes {
         [0x89, b'P', b'N', b'G', ..] => Some("image/png"),

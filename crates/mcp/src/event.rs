@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 /// An event of an execution.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum ExecutionEvent {
     /// Text that was written.
     Output(String),
     /// A result that is a picture.
@@ -52,7 +52,7 @@ struct Line<'a> {
     traceback: Option<&'a RawValue>,
 }
 
-impl Event {
+impl ExecutionEvent {
     /// The event of a line; `None` stands for one that is too long.
     pub(crate) fn of(line: Option<&[u8]>) -> Self {
         let Some(line) = line else { return Self::TooLong };
@@ -74,15 +74,17 @@ impl Event {
 
 impl Line<'_> {
     /// The form of a result that agents read: a picture, or else text.
-    fn result(&self) -> Event {
+    fn result(&self) -> ExecutionEvent {
         for (kind, data) in [("image/png", self.png), ("image/jpeg", self.jpeg)] {
             if let Some(base64) = words(data) {
-                return Event::Picture { kind, base64 };
+                return ExecutionEvent::Picture { kind, base64 };
             }
         }
         let texts = [self.text, self.markdown, self.latex, self.html, self.svg];
         let found = texts.into_iter().find_map(words);
-        Event::Text(found.or_else(|| self.json.map(|json| json.get().to_owned())).unwrap_or_default())
+        ExecutionEvent::Text(
+            found.or_else(|| self.json.map(|json| json.get().to_owned())).unwrap_or_default(),
+        )
     }
 }
 
@@ -99,10 +101,13 @@ mod tests {
 
     #[test]
     fn events_are_read_as_far_as_agents_see_them() {
-        let text = |text: &str| Event::Text(text.into());
+        let text = |text: &str| ExecutionEvent::Text(text.into());
         for (line, wanted) in [
-            (json!({"type": "stdout", "text": "a\n", "timestamp": "t"}), Event::Output("a\n".into())),
-            (json!({"type": "stderr", "text": "b"}), Event::Output("b".into())),
+            (
+                json!({"type": "stdout", "text": "a\n", "timestamp": "t"}),
+                ExecutionEvent::Output("a\n".into()),
+            ),
+            (json!({"type": "stderr", "text": "b"}), ExecutionEvent::Output("b".into())),
             (
                 json!({"type": "result", "text": "7", "html": "<b>", "extra": {}, "is_main_result": true}),
                 text("7"),
@@ -111,23 +116,23 @@ mod tests {
             (json!({"type": "result", "text": null, "json": {"a": [1]}}), text(r#"{"a":[1]}"#)),
             (
                 json!({"type": "result", "text": "figure", "png": "iVBOR", "chart": {"a": [[[]]]}}),
-                Event::Picture { kind: "image/png", base64: "iVBOR".into() },
+                ExecutionEvent::Picture { kind: "image/png", base64: "iVBOR".into() },
             ),
             (
                 json!({"type": "error", "name": "A", "value": "b", "traceback": "at"}),
-                Event::Failure("at".into()),
+                ExecutionEvent::Failure("at".into()),
             ),
             (
                 json!({"type": "error", "name": "A", "value": "b", "traceback": ""}),
-                Event::Failure("A: b".into()),
+                ExecutionEvent::Failure("A: b".into()),
             ),
-            (json!({"type": "end_of_execution"}), Event::End),
-            (json!({"type": "number_of_executions", "execution_count": 1}), Event::Other),
-            (json!({"type": "keepalive"}), Event::Other),
+            (json!({"type": "end_of_execution"}), ExecutionEvent::End),
+            (json!({"type": "number_of_executions", "execution_count": 1}), ExecutionEvent::Other),
+            (json!({"type": "keepalive"}), ExecutionEvent::Other),
         ] {
-            assert_eq!(Event::of(Some(line.to_string().as_bytes())), wanted, "{line}");
+            assert_eq!(ExecutionEvent::of(Some(line.to_string().as_bytes())), wanted, "{line}");
         }
-        assert_eq!(Event::of(Some(b"")), Event::Other);
-        assert_eq!(Event::of(None), Event::TooLong);
+        assert_eq!(ExecutionEvent::of(Some(b"")), ExecutionEvent::Other);
+        assert_eq!(ExecutionEvent::of(None), ExecutionEvent::TooLong);
     }
 }

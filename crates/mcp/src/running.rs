@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
 use crate::content::{MAX_PICTURES, Parts, Tail, text};
-use crate::event::Event;
+use crate::event::ExecutionEvent;
 use crate::message;
 
 /// Time between two notifications of progress: output comes faster than anybody reads, and silent commands are not dead.
@@ -199,27 +199,27 @@ pub(crate) async fn code(
         loop {
             tokio::select! {
                 biased;
-                Some(line) = receive.recv() => match Event::of(line.as_deref()) {
-                    Event::Output(piece) => {
+                Some(line) = receive.recv() => match ExecutionEvent::of(line.as_deref()) {
+                    ExecutionEvent::Output(piece) => {
                         output.push(&piece);
                         progress.output(&output);
                     }
-                    Event::Picture { kind, base64 } => results.picture(kind, &base64),
-                    Event::Text(words) => {
+                    ExecutionEvent::Picture { kind, base64 } => results.picture(kind, &base64),
+                    ExecutionEvent::Text(words) => {
                         let mut tail = Tail::default();
                         tail.push(&words);
                         if !tail.is_empty() {
                             results.text(tail.finish());
                         }
                     }
-                    Event::TooLong => results.leave_out(),
-                    Event::Failure(trace) => {
+                    ExecutionEvent::TooLong => results.leave_out(),
+                    ExecutionEvent::Failure(trace) => {
                         let mut tail = Tail::default();
                         tail.push(&trace);
                         error = Some(tail.finish());
                     }
-                    Event::End => has_ended = true,
-                    Event::Other => {}
+                    ExecutionEvent::End => has_ended = true,
+                    ExecutionEvent::Other => {}
                 },
                 ended = &mut reading, if outcome.is_none() => outcome = Some(ended),
                 () = progress.silence(), if outcome.is_none() => progress.report_time(),

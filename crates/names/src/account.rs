@@ -22,7 +22,7 @@ pub(crate) async fn account(acme: &Acme, state: &State) -> Result<Account, Error
         }
     };
     let unreachable = |reason: String| Error::Unreachable { directory: acme.directory.clone(), reason };
-    let transport = Transport::new(acme.roots.as_deref()).map_err(unreachable)?;
+    let transport = Transport::new(acme.roots.as_deref()).map_err(|error| unreachable(error.to_string()))?;
     let read = PrivatePkcs8KeyDer::from_pem_slice(pem.expose().as_bytes()).map_err(|error| error.to_string());
     let key = read.map_err(unreachable)?;
     let own = Key::from_pkcs8_der(key.clone_key()).map_err(|error| Error::of(&acme.directory, error))?;

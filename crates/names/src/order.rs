@@ -14,7 +14,7 @@ use sandcove_wire::secret::Secret;
 use crate::account::account;
 use crate::settings::PERSISTENT;
 use crate::state::{OrderFile, State};
-use crate::transport::Transport;
+use crate::transport::{Transport, TransportError};
 use crate::{Acme, Check, Error, Zone};
 
 /// How long the authority may take for its checks, and for the certificate.
@@ -58,8 +58,10 @@ impl Orders<'_> {
 
     /// The record by which the domain says that the account may have certificates for it and all names below it.
     async fn record(&self, account: &Account) -> Result<String, Error> {
-        let unreachable =
-            |reason: String| Error::Unreachable { directory: self.acme.directory.clone(), reason };
+        let unreachable = |error: TransportError| Error::Unreachable {
+            directory: self.acme.directory.clone(),
+            reason: error.to_string(),
+        };
         let transport = Transport::new(self.acme.roots.as_deref()).map_err(unreachable)?;
         let issuer = transport.issuer(&self.acme.directory).await.map_err(unreachable)?;
         let value = format!("{issuer}; accounturi={}; policy=wildcard", account.id());

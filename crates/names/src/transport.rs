@@ -16,37 +16,61 @@ use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use serde::Deserialize;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
 /// Time for a request and the whole of its answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of an answer, bytes. Chains of certificates are the largest.
 const MAX_ANSWER: usize = 256 << 10;
 
+/// Reason why the authority could not be asked, or did not say what was asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TransportError {
+    #[error("the file of --acme-ca is no PEM file: {0}")]
+    NotPem(pem::Error),
+    #[error("there is no certificate that it could be trusted by")]
+    NoRoots,
+    /// The TLS client could not be set up.
+    #[error(transparent)]
+    Setup(#[from] rustls::Error),
+    /// The URL of the directory is malformed.
+    #[error(transparent)]
+    Url(#[from] http::Error),
+    /// The authority gave no answer.
+    #[error(transparent)]
+    NoAnswer(#[from] Error),
+    /// The answer broke off.
+    #[error(transparent)]
+    Body(Box<dyn std::error::Error + Send + Sync>),
+    /// The directory is not JSON of that shape.
+    #[error(transparent)]
+    Directory(#[from] serde_json::Error),
+    #[error("its directory does not say which name records of domains have for it")]
+    NoIdentity,
+}
+
 /// A client of authorities.
 pub(crate) struct Transport(Client<HttpsConnector<HttpConnector>, BodyWrapper<Bytes>>);
 
 impl Transport {
-    /// Trusts the certificates of `roots`, or what this host trusts. The error is in words.
-    pub(crate) fn new(roots: Option<&str>) -> Result<Self, String> {
+    /// A client that trusts the certificates of `roots`, or what this host trusts.
+    pub(crate) fn new(roots: Option<&str>) -> Result<Self, TransportError> {
         let mut trusted = RootCertStore::empty();
         match roots {
             Some(pem) => {
                 let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-                let all = all.map_err(|error| format!("the file of --acme-ca is no PEM file: {error}"))?;
-                trusted.add_parsable_certificates(all);
+                trusted.add_parsable_certificates(all.map_err(TransportError::NotPem)?);
             }
             None => {
                 trusted.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
         }
         if trusted.is_empty() {
-            return Err("there is no certificate that it could be trusted by".to_owned());
+            return Err(TransportError::NoRoots);
         }
         let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
+            .with_safe_default_protocol_versions()?
             .with_root_certificates(trusted)
             .with_no_client_auth();
         let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1().build();
@@ -68,17 +92,16 @@ struct Meta {
 }
 
 impl Transport {
-    /// The domain name that stands for the authority in records of domains. The error is in words.
-    pub(crate) async fn issuer(&self, directory: &str) -> Result<String, String> {
-        let request =
-            Request::get(directory).body(BodyWrapper::default()).map_err(|error| error.to_string())?;
-        let mut answer = self.request(request).await.map_err(|error| error.to_string())?;
-        let body = answer.body.into_bytes().await.map_err(|error| error.to_string())?;
-        let read: Directory = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
+    /// The domain name that stands for the authority in records of domains.
+    pub(crate) async fn issuer(&self, directory: &str) -> Result<String, TransportError> {
+        let request = Request::get(directory).body(BodyWrapper::default())?;
+        let mut answer = self.request(request).await?;
+        let body = answer.body.into_bytes().await.map_err(TransportError::Body)?;
+        let read: Directory = serde_json::from_slice(&body)?;
         let is_plain =
             |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
         let named = read.meta.caa_identities.into_iter().find(|name| is_plain(name) && name.len() < 256);
-        named.ok_or_else(|| "its directory does not say which name records of domains have for it".to_owned())
+        named.ok_or(TransportError::NoIdentity)
     }
 }
 

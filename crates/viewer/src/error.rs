@@ -6,6 +6,8 @@ use axum::response::{IntoResponse, Response};
 use sandcove_eval::view::ViewError;
 use serde_json::json;
 
+use crate::running::StartError;
+
 /// Reason why a request is refused.
 #[derive(Debug)]
 pub(crate) enum Refused {
@@ -28,6 +30,12 @@ pub(crate) enum Refused {
 impl From<ViewError> for Refused {
     fn from(error: ViewError) -> Self {
         Self::Stored(error)
+    }
+}
+
+impl From<StartError> for Refused {
+    fn from(error: StartError) -> Self {
+        Self::Invalid(error.to_string())
     }
 }
 

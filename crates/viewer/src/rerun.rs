@@ -48,7 +48,7 @@ pub(crate) async fn run(
     if wanted.fresh {
         arguments.push("--no-cache");
     }
-    runs.start(arguments, shared.library.directory()).map_err(Refused::Invalid)?;
+    runs.start(arguments, shared.library.directory())?;
     Ok(Json(json!({"started": true})))
 }
 

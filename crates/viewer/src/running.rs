@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -23,8 +24,26 @@ const MAX_LINE: usize = 10_000;
 /// The time that the last lines of a run may take after its end.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
-/// The refusal of a run while another one is running.
-pub(crate) const BUSY: &str = "something is running already; wait for it, or stop it";
+/// Reason why nothing was started.
+#[derive(Debug)]
+pub(crate) enum StartError {
+    /// Another run is running.
+    Busy,
+    /// The server was given no program.
+    NoProgram,
+    /// The program could not be started.
+    Spawn { program: OsString, error: std::io::Error },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => f.write_str("something is running already; wait for it, or stop it"),
+            Self::NoProgram => f.write_str("there is no program to start"),
+            Self::Spawn { program, error } => write!(f, "failed to start `{}`: {error}", program.display()),
+        }
+    }
+}
 
 /// Output of a run so far, and its exit status.
 #[derive(Debug, Default)]
@@ -67,12 +86,12 @@ impl Runs {
         &self,
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
         directory: &Path,
-    ) -> Result<(), String> {
+    ) -> Result<(), StartError> {
         let mut printed = lock(&self.printed);
         if printed.end.is_none() {
-            return Err(BUSY.to_owned());
+            return Err(StartError::Busy);
         }
-        let (program, first) = self.command.split_first().ok_or("there is no program to start")?;
+        let (program, first) = self.command.split_first().ok_or(StartError::NoProgram)?;
         let child = Command::new(program)
             .args(first)
             .args(arguments)
@@ -84,7 +103,7 @@ impl Runs {
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| format!("failed to start `{}`: {error}", program.display()))?;
+            .map_err(|error| StartError::Spawn { program: program.clone(), error })?;
         *printed = Printed { run: printed.run + 1, ..Printed::default() };
         drop(printed);
         self.changes.send_modify(|count| *count += 1);
@@ -225,7 +244,7 @@ mod tests {
         let runs = Runs::new(command, home.path().to_owned());
         let mut changes = runs.changes.subscribe();
         runs.start(std::iter::empty::<&str>(), home.path()).unwrap();
-        assert_eq!(runs.start(std::iter::empty::<&str>(), home.path()), Err(BUSY.to_owned()));
+        assert!(matches!(runs.start(std::iter::empty::<&str>(), home.path()), Err(StartError::Busy)));
         while runs.is_running() {
             tokio::time::timeout(Duration::from_secs(25), changes.changed()).await.unwrap().unwrap();
         }

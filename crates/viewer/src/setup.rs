@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::error::Refused;
 use crate::manage::read;
-use crate::running::{BUSY, Runs};
+use crate::running::{Runs, StartError};
 use crate::shared::Shared;
 
 /// The runs, and the directory that configurations are written to.
@@ -60,14 +60,14 @@ pub(crate) async fn write(State(shared): State<Arc<Shared>>, body: Bytes) -> Res
     let invalid = |error: draft::DraftError| Refused::Invalid(error.to_string());
     draft.review().map_err(invalid)?;
     if run && runs.is_running() {
-        return Err(Refused::Invalid(BUSY.to_owned()));
+        return Err(StartError::Busy.into());
     }
     let place = directory.to_owned();
     let written = tokio::task::spawn_blocking(move || draft.write(&place, replace)).await;
     let path = written.map_err(|error| Refused::Invalid(error.to_string()))?.map_err(invalid)?;
     if run {
         let arguments = ["redteam", "run", "--force", "-c"].map(OsStr::new).into_iter();
-        runs.start(arguments.chain([path.as_os_str()]), directory).map_err(Refused::Invalid)?;
+        runs.start(arguments.chain([path.as_os_str()]), directory)?;
     }
     Ok(Json(json!({"path": path})))
 }

@@ -49,7 +49,7 @@ impl Source for Plain {
         // A file that got shorter meanwhile fails here: the client must not take a part for the whole.
         self.file.read_exact(&mut buffer[..wanted])?;
         self.left -= wanted as u64;
-        Ok(Bytes::from_owner(Lent { buffer, length: wanted, home: Arc::clone(&self.buffers) }))
+        Ok(Bytes::from_owner(PooledBuffer { buffer, length: wanted, home: Arc::clone(&self.buffers) }))
     }
 }
 
@@ -63,19 +63,19 @@ impl Buffers {
     }
 }
 
-struct Lent {
+struct PooledBuffer {
     buffer: Box<[u8]>,
     length: usize,
     home: Arc<Buffers>,
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for PooledBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.buffer[..self.length]
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledBuffer {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
         self.home.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);

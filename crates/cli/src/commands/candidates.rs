@@ -14,8 +14,8 @@ use super::reach::{Place, Reach};
 use crate::contexts::Contexts;
 use crate::settings::DataDir;
 
-/// Longest time that a shell waits for the values of an argument.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time that a shell waits for the values of an argument.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Ids of sandboxes.
 pub fn sandboxes() -> ArgValueCandidates {
@@ -116,7 +116,7 @@ fn offered(
 ) -> ArgValueCandidates {
     let listed = move || -> Result<Vec<CompletionCandidate>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async { tokio::time::timeout(PATIENCE, list()).await })?
+        runtime.block_on(async { tokio::time::timeout(TIMEOUT, list()).await })?
     };
     ArgValueCandidates::new(move || listed().unwrap_or_default())
 }

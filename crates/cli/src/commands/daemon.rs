@@ -14,7 +14,7 @@ use serde_json::json;
 use super::reach::{Place, Reach};
 use super::{count, env, purge};
 use crate::data_dir::{Lock, ServerFile, Unused};
-use crate::languages::State;
+use crate::languages::LanguageState;
 use crate::output::{self, note, out};
 use crate::settings::Settings;
 
@@ -203,7 +203,7 @@ pub async fn status(reach: &Reach, place: &Place, as_json: bool) -> Result<ExitC
     };
     // The state of a server on another machine is unknown.
     let languages = match target.pid {
-        Some(_) => State::read(&place.data_dir),
+        Some(_) => LanguageState::read(&place.data_dir),
         None => None,
     };
     if as_json {

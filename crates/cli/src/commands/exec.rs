@@ -41,7 +41,7 @@ pub struct ExecArgs {
     #[arg(short = 'T', long, conflicts_with = "tty")]
     no_tty: bool,
     #[command(flatten)]
-    keys: Keys,
+    keys: DetachArgs,
     /// set an environment variable for the command; repeatable
     #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     envs: Vec<(String, String)>,
@@ -75,12 +75,12 @@ pub struct ConnectArgs {
     #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     envs: Vec<(String, String)>,
     #[command(flatten)]
-    shell: Shell,
+    shell: ShellArgs,
 }
 
 /// Options of an interactive shell.
 #[derive(Debug, Args)]
-pub struct Shell {
+pub struct ShellArgs {
     /// user to run the shell as
     #[arg(short, long)]
     user: Option<String>,
@@ -88,12 +88,12 @@ pub struct Shell {
     #[arg(short = 'w', long, short_alias = 'c', value_name = "DIR")]
     cwd: Option<String>,
     #[command(flatten)]
-    keys: Keys,
+    keys: DetachArgs,
 }
 
 /// The option with the keys that detach a terminal.
 #[derive(Debug, Args)]
-pub struct Keys {
+pub struct DetachArgs {
     /// keys that detach the terminal, separated by commas; the process goes on
     #[arg(long, value_name = "KEYS", default_value = "ctrl-p,ctrl-q")]
     detach_keys: DetachKeys,
@@ -172,7 +172,7 @@ pub async fn shell(
     client: &Client,
     sandbox: &Sandbox,
     envs: Vec<(String, String)>,
-    shell: Shell,
+    shell: ShellArgs,
 ) -> Result<Left> {
     let input = Input::Terminal(terminal::size());
     let envs = envs.into_iter().collect();
@@ -180,7 +180,12 @@ pub async fn shell(
     foreground(client, sandbox, command, &shell.keys).await
 }
 
-async fn foreground(client: &Client, sandbox: &Sandbox, mut command: Command, keys: &Keys) -> Result<Left> {
+async fn foreground(
+    client: &Client,
+    sandbox: &Sandbox,
+    mut command: Command,
+    keys: &DetachArgs,
+) -> Result<Left> {
     if let Input::Terminal(_) = command.input
         && let Ok(kind) = std::env::var("TERM")
     {
@@ -199,7 +204,7 @@ async fn watch(
     process: Process,
     input: Input,
     signals: &mut Signals,
-    keys: &Keys,
+    keys: &DetachArgs,
 ) -> Result<Left> {
     let pid = process.controls().pid();
     let raw = matches!(input, Input::Terminal(_)).then(RawMode::enter);

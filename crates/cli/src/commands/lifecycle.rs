@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::candidates;
 use super::done::Done;
-use super::exec::{self, Left, Shell};
+use super::exec::{self, Left, ShellArgs};
 use super::sandbox::without_tokens;
 use super::{timeout, variable};
 use crate::output::{note, out};
@@ -30,7 +30,7 @@ const EXTEND: Duration = Duration::from_secs(5);
 
 /// Arguments of `create`.
 #[derive(Debug, Args)]
-pub struct CreateArgs {
+pub struct SandboxCreateArgs {
     /// name or id of a template, or id of a snapshot
     #[arg(default_value = "base")]
     #[arg(add = candidates::templates())]
@@ -60,7 +60,7 @@ pub struct CreateArgs {
     #[arg(long)]
     no_internet: bool,
     #[command(flatten)]
-    shell: Shell,
+    shell: ShellArgs,
     /// print JSON; with --detach
     #[arg(long, requires = "detach")]
     json: bool,
@@ -86,7 +86,7 @@ pub fn mount(text: &str) -> Result<VolumeMount, String> {
 }
 
 /// Creates a sandbox; prints its id, or opens a shell in it and kills it afterwards.
-pub async fn create(client: &Client, args: CreateArgs) -> Result<ExitCode> {
+pub async fn create(client: &Client, args: SandboxCreateArgs) -> Result<ExitCode> {
     if !args.detach && !std::io::stdin().is_terminal() {
         bail!("a shell needs a terminal\nhint: pass --detach to create a sandbox and print its id");
     }

@@ -44,6 +44,8 @@ pub mod webhook;
 
 use crate::output::note;
 
+// The errors of parsers of arguments are texts: clap shows them behind the flag and its value, and nothing else handles them.
+
 /// Parses `NAME=VALUE`.
 pub fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {

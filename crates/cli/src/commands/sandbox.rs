@@ -16,7 +16,7 @@ use super::exec::{self, ConnectArgs, ExecArgs};
 use super::files::{self, FilesArgs};
 use super::format::Format;
 use super::forward::{PortPair, forward};
-use super::lifecycle::{self, CreateArgs, ForkArgs, ParkArgs, PauseArgs, ResumeArgs};
+use super::lifecycle::{self, ForkArgs, ParkArgs, PauseArgs, ResumeArgs, SandboxCreateArgs};
 use super::list::{self, ListArgs, Which};
 use super::observe::{self, LogsArgs, MetricsArgs};
 use super::ports::{self, OpenArgs, PortsArgs};
@@ -40,7 +40,7 @@ pub struct SandboxArgs {
 pub enum SandboxCommand {
     /// create a sandbox, and open a shell in it or print its id
     #[command(alias = "cr")]
-    Create(CreateArgs),
+    Create(SandboxCreateArgs),
     /// list running and paused sandboxes
     #[command(visible_alias = "ls")]
     List(ListArgs),

@@ -10,14 +10,14 @@ use tokio_util::sync::CancellationToken;
 use super::env;
 use crate::data_dir::{ServerFile, Unused};
 use crate::host::{Host, Stop};
-use crate::notify::{State, notify};
+use crate::notify::{ServerState, notify};
 use crate::output::note;
 use crate::settings::Settings;
 use crate::split::Split;
 
 /// Runs a server until a signal stops it, in two processes or, without an account for the second one, in this process.
 pub async fn serve(settings: &Settings, account: Option<u32>) -> Result<ExitCode> {
-    notify(State::Starting);
+    notify(ServerState::Starting);
     let unused = Unused::note(&settings.data_dir);
     let discard = |error| {
         unused.remove();
@@ -56,7 +56,7 @@ fn announce(file: &ServerFile, settings: &Settings) -> Result<Stops> {
     file.write(&settings.data_dir)?;
     note!("sandcove is listening on {}", file.url);
     env::announce(file, &settings.data_dir)?;
-    notify(State::Ready);
+    notify(ServerState::Ready);
     Ok(stops)
 }
 
@@ -87,7 +87,7 @@ impl Stops {
             // From `sandcove down --all`.
             _ = self.end_all.recv() => Stop::EndingSandboxes,
         };
-        notify(State::Stopping);
+        notify(ServerState::Stopping);
         match how {
             Stop::EndingSandboxes => note!("stopping, and killing all sandboxes"),
             Stop::WithHost => {

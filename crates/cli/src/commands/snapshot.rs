@@ -37,7 +37,7 @@ pub enum SnapshotCommand {
     },
     /// list snapshots, newest first
     #[command(visible_alias = "ls")]
-    List(ListArgs),
+    List(SnapshotListArgs),
     /// delete snapshots
     #[command(alias = "dl")]
     Delete {
@@ -67,7 +67,7 @@ pub async fn top_level(place: Place, args: SnapshotArgs) -> Result<ExitCode> {
 
 /// Arguments of `list`.
 #[derive(Debug, Args)]
-pub struct ListArgs {
+pub struct SnapshotListArgs {
     /// only snapshots of this sandbox
     #[arg(add = candidates::sandboxes())]
     id: Option<SandboxId>,
@@ -99,7 +99,7 @@ pub async fn snapshot(client: &Client, command: SnapshotCommand) -> Result<ExitC
     }
 }
 
-async fn list(client: &Client, args: ListArgs) -> Result<ExitCode> {
+async fn list(client: &Client, args: SnapshotListArgs) -> Result<ExitCode> {
     let snapshots = client.snapshots(args.id.as_ref(), args.name.as_deref()).await?;
     let snapshots = first(snapshots, args.limit);
     if args.format.is_json() {

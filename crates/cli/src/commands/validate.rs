@@ -84,7 +84,7 @@ async fn target(args: TargetArgs, server: &Fallback) -> Result<ExitCode> {
             Ok(answer) => out!("{name}: answered {}", shortened(&answer.to_string())),
             Err(error) => {
                 failed += 1;
-                out!("{name}: failed: {}", plain(error.trim_end().trim_end_matches(':')));
+                out!("{name}: failed: {}", plain(error.to_string().trim_end().trim_end_matches(':')));
             }
         }
     }

@@ -8,7 +8,7 @@ use rustix::thread::CapabilitySet;
 
 use super::{Check, Status, namespaces, storage};
 use crate::data_dir::Lock;
-use crate::languages::State;
+use crate::languages::LanguageState;
 
 /// Kernel release from which overlayfs works on idmapped layers.
 const OLDEST_KERNEL: (u32, u32) = (5, 19);
@@ -75,14 +75,14 @@ pub fn all(data_dir: &Path) -> Vec<Check> {
 }
 
 fn languages(data_dir: &Path) -> Check {
-    let state = State::read(data_dir);
+    let state = LanguageState::read(data_dir);
     let runs = Lock::is_held(data_dir);
     let found = match &state {
         Some(state) => state.describe(runs),
         None => "R, Java and Ruby will be built after the first start".to_owned(),
     };
     let hint = "find the reason in server.log in the data directory, then restart the server";
-    let holds = !matches!(state, Some(State::Failed { .. }));
+    let holds = !matches!(state, Some(LanguageState::Failed { .. }));
     Check::when(holds, "languages", found, Status::Warn, hint)
 }
 

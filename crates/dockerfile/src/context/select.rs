@@ -179,7 +179,7 @@ impl Context {
 
     /// The paths that a pattern matches, in order. Nothing below a directory that matches is searched.
     fn matches(&self, source: &str, pattern: &str) -> Result<Vec<String>> {
-        let regex = path_pattern(pattern).map_err(Error::new)?;
+        let regex = path_pattern(pattern).map_err(|error| Error::new(error.to_string()))?;
         let fixed: Vec<&str> = pattern.split('/').take_while(|part| !has_wildcard(part)).collect();
         let base = unescaped(&fixed.join("/"));
         let depth = (!pattern.contains("**")).then(|| pattern.split('/').count());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
-use crate::lex::{Lex, Lookup, Variables};
+use crate::lex::{ExpandError, Lex, Lookup, Variables};
 use crate::source::Instruction;
 
 /// Arguments that `RUN` has without an `ARG`, if they are given.
@@ -113,7 +113,7 @@ pub(super) fn expand(
     )))
 }
 
-pub(super) fn malformed(at: &Instruction, word: &str, reason: &str) -> Error {
+pub(super) fn malformed(at: &Instruction, word: &str, reason: &ExpandError) -> Error {
     Error::at(at.line, format!("malformed `{word}` in {}: {reason}", at.name))
 }
 

@@ -1,10 +1,12 @@
-//! Reasons why a model's grade is not available. They are shown as the error of the row, so each message is complete.
+//! Reasons why an assertion is not decided, and why a model's grade is not available. They are shown as the error of the row, so each
+//! message is complete.
 
 use std::path::PathBuf;
 
 use serde_json::Value;
 
 use crate::calling::CallError;
+use crate::reading::diagnostic::Diagnostic;
 use crate::script::ScriptError;
 use crate::template::TemplateError;
 
@@ -105,4 +107,41 @@ pub enum GraderError {
     /// There is no question.
     #[error("`{0}` needs a variable `query`, the question")]
     NoQuery(String),
+}
+
+/// Reason why an assertion that needs no model is not decided.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The value of the assertion lacks something, or has another type.
+    #[error("`{kind}` needs {needed}")]
+    Value { kind: &'static str, needed: &'static str },
+    /// A key of the assertion's value has another type.
+    #[error("`{kind}`: {problem}")]
+    Key { kind: &'static str, problem: &'static str },
+    /// A bound of a count is not a whole number.
+    #[error("`{key}` of `{kind}` must be a whole number, not {value}")]
+    Bound { kind: &'static str, key: &'static str, value: Value },
+    /// The bounds of a count exclude every number.
+    #[error("`max` of `{0}` is less than `min`")]
+    Bounds(&'static str),
+    /// The row is not traced.
+    #[error("`{0}` needs a trace: set `tracing.enabled`, and `tracing.otlp.http.enabled` to receive spans")]
+    NoTrace(String),
+    /// The value of an assertion about SQL has another type.
+    #[error(
+        "the value of `{kind}` must be a map with `databaseType`, `allowedTables`, `allowedColumns`, not {value}"
+    )]
+    SqlValue { kind: String, value: Value },
+    /// The dialect of SQL is unknown.
+    #[error("`{kind}` knows no database `{database}`; there are {}", .known.join(", "))]
+    UnknownDatabase { kind: String, database: String, known: Vec<&'static str> },
+    /// The text of a schema is not YAML.
+    #[error("{0}")]
+    ParseSchema(Diagnostic),
+    /// The schema has a key that schemas do not have.
+    #[error("the schema is not valid: unknown keyword `{0}`")]
+    UnknownKeyword(String),
+    /// A key of the schema has a wrong value.
+    #[error("the schema is not valid: {0}")]
+    Schema(String),
 }

@@ -43,19 +43,21 @@ fn grade<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
             let arguments = inline_arguments(cx, code);
             match tokio::task::spawn_blocking(move || javascript::call(&function, &arguments)).await {
                 Ok(Err(error)) if lacks_a_name(&error) => {
-                    inline_in_worker(cx, code, language).await.map_err(|_| error.to_string())
+                    inline_in_worker(cx, code, language).await.map_err(|_| error.into())
                 }
-                Ok(value) => value.map_err(|error| error.to_string()),
-                Err(_) => Err("the JavaScript engine stopped".to_owned()),
+                Ok(value) => value.map_err(ScriptError::from),
+                Err(_) => Err(ScriptError::EngineStopped),
             }
         } else {
             inline_in_worker(cx, code, language).await
         };
         match outcome {
             Ok(value) => verdict(cx, value, language, code),
-            Err(error) if language != Language::JavaScript => {
-                GradingResult::failed(format!("{} code execution failed: {error}", name_of(language)))
-            }
+            Err(error) if language != Language::JavaScript => GradingResult::failed(format!(
+                "{} code execution failed: {}",
+                name_of(language),
+                with_traceback(&error)
+            )),
             Err(error) if file => GradingResult::broken(format!("the JavaScript file failed: {error}")),
             Err(error) => {
                 let hint = if returns_itself(code) { LINES } else { "" };
@@ -72,6 +74,16 @@ fn name_of(language: Language) -> &'static str {
         Language::Python => "Python",
         Language::JavaScript => "JavaScript",
         Language::Ruby => "Ruby",
+    }
+}
+
+/// An error with the traceback of the code that raised.
+fn with_traceback(error: &ScriptError) -> String {
+    match error {
+        ScriptError::Raised { message, traceback } if !traceback.is_empty() => {
+            format!("{message}\n{traceback}")
+        }
+        error => error.to_string(),
     }
 }
 
@@ -108,14 +120,22 @@ fn time_limit(cx: &GradingContext<'_>) -> Duration {
     Duration::from_secs_f64((ms / 1000.0).clamp(0.001, 86_400.0))
 }
 
-async fn from_file(cx: &GradingContext<'_>, reference: &str, language: Language) -> Result<Value, String> {
+async fn from_file(
+    cx: &GradingContext<'_>,
+    reference: &str,
+    language: Language,
+) -> Result<Value, ScriptError> {
     let (path, name) = files::split_name(reference);
     let path = cx.workers.base().join(path);
     let entry = EntryPoint::Function { path, name: name.map(str::to_owned), default: &["get_assert"] };
     call(cx, entry, language).await
 }
 
-async fn inline_in_worker(cx: &GradingContext<'_>, code: &str, language: Language) -> Result<Value, String> {
+async fn inline_in_worker(
+    cx: &GradingContext<'_>,
+    code: &str,
+    language: Language,
+) -> Result<Value, ScriptError> {
     let entry = EntryPoint::Inline {
         code: if language == Language::JavaScript { as_lines(&inline_body(code)) } else { code.to_owned() },
         parameters: &["output", "context"],
@@ -123,7 +143,7 @@ async fn inline_in_worker(cx: &GradingContext<'_>, code: &str, language: Languag
     call(cx, entry, language).await
 }
 
-async fn call(cx: &GradingContext<'_>, entry: EntryPoint, language: Language) -> Result<Value, String> {
+async fn call(cx: &GradingContext<'_>, entry: EntryPoint, language: Language) -> Result<Value, ScriptError> {
     let config = cx.assertion.config.as_ref();
     let setting = |key: &str| config.and_then(|config| config.get(key)).and_then(Value::as_str);
     let call = ScriptCall {
@@ -133,15 +153,7 @@ async fn call(cx: &GradingContext<'_>, entry: EntryPoint, language: Language) ->
         isolated: setting("isolation") == Some("process"),
         ..ScriptCall::new(language, entry, vec![cx.output.clone(), script_context(cx)])
     };
-    match cx.workers.call(call).await {
-        Ok(reply) => Ok(reply.value),
-        Err(ScriptError::Raised { message, traceback })
-            if !traceback.is_empty() && language != Language::JavaScript =>
-        {
-            Err(format!("{message}\n{traceback}"))
-        }
-        Err(error) => Err(error.to_string()),
-    }
+    cx.workers.call(call).await.map(|reply| reply.value)
 }
 
 fn inline_arguments(cx: &GradingContext<'_>, code: &str) -> Vec<Value> {

@@ -2,12 +2,13 @@
 
 use serde_json::Value;
 
+use super::error::CheckError;
 use super::pattern;
 use crate::grading::{Grader, GradingContext};
 use crate::model::GradingResult;
 
 /// The type about skills.
-pub const GRADERS: &[(&str, Grader)] = &[("skill-used", Grader::Pure(skill_used))];
+pub const GRADERS: &[(&str, Grader)] = &[(KIND, Grader::Pure(skill_used))];
 
 /// The calls that the value asks for.
 enum ExpectedCalls {
@@ -17,29 +18,32 @@ enum ExpectedCalls {
     Count { name: Option<String>, pattern: Option<String>, min: Option<u64>, max: Option<u64> },
 }
 
-fn expected_calls(value: Option<&Value>) -> Result<ExpectedCalls, String> {
+/// The type of these assertions, for errors.
+const KIND: &str = "skill-used";
+
+fn expected_calls(value: Option<&Value>) -> Result<ExpectedCalls, CheckError> {
     let text = |value: Option<&Value>| {
         value.and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
     };
-    let wrong = || {
-        "`skill-used` needs a name, a list of names, or `name` or `pattern` with `min` and `max`".to_owned()
-    };
+    let needed = "a name, a list of names, or `name` or `pattern` with `min` and `max`";
+    let wrong = || CheckError::Value { kind: KIND, needed };
     match value {
         Some(Value::Object(map)) => {
             let (name, pattern) = (text(map.get("name")), text(map.get("pattern")));
             if name.is_none() && pattern.is_none() {
                 return Err(wrong());
             }
-            let bound = |key: &str| match map.get(key) {
+            let bound = |key: &'static str| match map.get(key) {
                 None => Ok(None),
-                Some(value) => value
-                    .as_u64()
-                    .map(Some)
-                    .ok_or_else(|| format!("`{key}` of `skill-used` must be a whole number, not {value}")),
+                Some(value) => value.as_u64().map(Some).ok_or_else(|| CheckError::Bound {
+                    kind: KIND,
+                    key,
+                    value: value.clone(),
+                }),
             };
             let (min, max) = (bound("min")?, bound("max")?);
             if min.zip(max).is_some_and(|(min, max)| max < min) {
-                return Err("`max` of `skill-used` is less than `min`".to_owned());
+                return Err(CheckError::Bounds(KIND));
             }
             Ok(ExpectedCalls::Count { name, pattern, min, max })
         }

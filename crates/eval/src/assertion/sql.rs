@@ -5,6 +5,7 @@ use sqlparser::dialect::{self, Dialect};
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::Tokenizer;
 
+use super::error::CheckError;
 use super::sql_foreign::is_foreign;
 use super::sql_names::{Names, names};
 use crate::grading::{Grader, GradingContext};
@@ -48,25 +49,24 @@ struct SqlRules {
 }
 
 impl SqlRules {
-    fn read(cx: &GradingContext<'_>) -> Result<Self, String> {
+    fn read(cx: &GradingContext<'_>) -> Result<Self, CheckError> {
         let kind = &cx.assertion.kind;
         let map = match cx.value {
             None | Some(Value::Null) => None,
             Some(Value::String(text)) if text.is_empty() => None,
             Some(Value::Object(map)) => Some(map),
             Some(other) => {
-                return Err(format!(
-                    "the value of `{kind}` must be a map with `databaseType`, `allowedTables`, `allowedColumns`, not {other}"
-                ));
+                return Err(CheckError::SqlValue { kind: kind.clone(), value: other.clone() });
             }
         };
         let given = |key: &str| map.and_then(|map| map.get(key)).filter(|value| !value.is_null());
         let database = given("databaseType").and_then(Value::as_str).unwrap_or("MySQL").to_owned();
         let lower = database.to_lowercase();
         let known = DATABASES.iter().find(|(name, _)| *name == lower);
-        let (_, dialect) = known.ok_or_else(|| {
-            let names: Vec<&str> = DATABASES.iter().map(|(name, _)| *name).collect();
-            format!("`{kind}` knows no database `{database}`; there are {}", names.join(", "))
+        let (_, dialect) = known.ok_or_else(|| CheckError::UnknownDatabase {
+            kind: kind.clone(),
+            database: database.clone(),
+            known: DATABASES.iter().map(|(name, _)| *name).collect(),
         })?;
         let list = |key: &str| given(key).map(|value| super::text::list(Some(value)));
         Ok(Self {

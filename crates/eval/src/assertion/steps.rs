@@ -63,7 +63,7 @@ const COMMAND_TOOLS: &[&str] = &["exec_command", "local_shell", "shell"];
 
 /// The kinds of steps, as suites name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum StepKind {
     Tool,
     Command,
     Search,
@@ -72,7 +72,7 @@ pub enum Kind {
     Span,
 }
 
-impl Kind {
+impl StepKind {
     /// Returns the name in suites.
     pub fn name(self) -> &'static str {
         match self {
@@ -89,7 +89,7 @@ impl Kind {
 /// A step.
 #[derive(Debug)]
 pub struct Step<'a> {
-    pub kind: Kind,
+    pub kind: StepKind,
     pub name: String,
     /// The arguments of a tool.
     pub arguments: Option<Value>,
@@ -176,23 +176,23 @@ impl<'a> Reading<'a, '_> {
             (Some(tool), Some(command), _) if runs_commands => {
                 aliases.extend([command.clone(), tool]);
                 aliases.extend(executable(&command));
-                (Kind::Command, command)
+                (StepKind::Command, command)
             }
-            (Some(tool), _, _) => (Kind::Tool, tool),
+            (Some(tool), _, _) => (StepKind::Tool, tool),
             (None, Some(command), _) => {
                 aliases.extend(executable(&command));
-                (Kind::Command, command)
+                (StepKind::Command, command)
             }
-            (None, None, Some(query)) => (Kind::Search, query),
+            (None, None, Some(query)) => (StepKind::Search, query),
             (None, None, None) if self.is_reasoning() => {
                 aliases.push("reasoning".to_owned());
-                (Kind::Reasoning, self.span.name.clone())
+                (StepKind::Reasoning, self.span.name.clone())
             }
             (None, None, None) if self.is_message() => {
                 aliases.push("message".to_owned());
-                (Kind::Message, self.span.name.clone())
+                (StepKind::Message, self.span.name.clone())
             }
-            (None, None, None) => (Kind::Span, self.span.name.clone()),
+            (None, None, None) => (StepKind::Span, self.span.name.clone()),
         };
         aliases.push(name.clone());
         Step { kind, name, arguments, aliases, span: self.span }

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
+use super::error::CheckError;
 use super::keywords;
 use crate::grading::{Grader, GradingContext};
 use crate::model::GradingResult;
@@ -19,12 +20,12 @@ pub const GRADERS: &[(&str, Grader)] =
 const MAX_JSON: usize = 100_000;
 
 /// The shape that an answer must have: any JSON, or that of a schema.
-fn schema(cx: &GradingContext<'_>) -> Result<Option<jsonschema::Validator>, String> {
+fn schema(cx: &GradingContext<'_>) -> Result<Option<jsonschema::Validator>, CheckError> {
     let value = match cx.value {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::String(text)) if text.trim().is_empty() => return Ok(None),
         Some(Value::String(text)) => Node::parse(text, &std::path::Path::new("schema").into())
-            .map_err(|finding| finding.to_string())?
+            .map_err(CheckError::ParseSchema)?
             .to_value(),
         Some(other) => other.clone(),
     };
@@ -32,10 +33,10 @@ fn schema(cx: &GradingContext<'_>) -> Result<Option<jsonschema::Validator>, Stri
 }
 
 /// A schema; without `$schema` it is of draft 7. Formats are checked, and unknown keywords are mistakes.
-fn compiled(schema: &Value) -> Result<jsonschema::Validator, String> {
+fn compiled(schema: &Value) -> Result<jsonschema::Validator, CheckError> {
     let strict = !is_on("PROMPTFOO_DISABLE_AJV_STRICT_MODE");
     if let Some(key) = keywords::unknown(schema).filter(|_| strict) {
-        return Err(format!("the schema is not valid: unknown keyword `{key}`"));
+        return Err(CheckError::UnknownKeyword(key.to_owned()));
     }
     let options =
         if schema.get("$schema").is_some() { jsonschema::options() } else { jsonschema::draft7::options() };
@@ -43,7 +44,7 @@ fn compiled(schema: &Value) -> Result<jsonschema::Validator, String> {
         .should_validate_formats(true)
         .with_format("email", is_email)
         .build(schema)
-        .map_err(|error| format!("the schema is not valid: {error}"))
+        .map_err(|error| CheckError::Schema(error.to_string()))
 }
 
 /// Whether a text is an address whose domain has a dot, as `ajv` has it.
@@ -59,8 +60,8 @@ fn is_email(text: &str) -> bool {
 /// Returns why a value does not match a schema, if it does not.
 ///
 /// # Errors
-/// When the schema is none.
-pub fn schema_problem(schema: &Value, value: &Value) -> Result<Option<String>, String> {
+/// If the schema is not valid.
+pub fn schema_problem(schema: &Value, value: &Value) -> Result<Option<String>, CheckError> {
     Ok(problem(Some(&compiled(schema)?), value))
 }
 

@@ -1,11 +1,14 @@
 //! Checks of the tools an answer calls, by name and by the schemas its provider was given.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
+use super::error::CheckError;
 use crate::grading::{Grader, GradingContext};
 use crate::model::{GradingResult, number};
+use crate::reading::diagnostic::Diagnostic;
 use crate::reading::files;
 use crate::reading::node::Node;
 
@@ -15,6 +18,33 @@ pub const GRADERS: &[(&str, Grader)] = &[
     ("is-valid-openai-function-call", Grader::Pure(valid_function_call)),
     ("is-valid-function-call", Grader::Pure(valid_function_call)),
 ];
+
+/// Reason why a call is not valid, or cannot be checked: the reason of the verdict, which is a failure either way.
+#[derive(Debug, thiserror::Error)]
+enum CallProblem {
+    #[error("Provider does not have functionality for checking function call.")]
+    NotOpenAi,
+    #[error("OpenAI did not return a valid-looking function call: {0}")]
+    NotACall(Value),
+    #[error("OpenAI did not return a valid-looking tools response: {0}")]
+    NotCalls(Value),
+    #[error("MCP tool call failed for {name}: {error}")]
+    Mcp { name: String, error: String },
+    #[error("No tools configured in provider, but output contains tool calls")]
+    NoTools,
+    #[error("failed to read `{}`: {error}", .path.display())]
+    Read { path: PathBuf, error: std::io::Error },
+    #[error("{0}")]
+    Parse(Diagnostic),
+    #[error("the arguments of the call to \"{name}\" are not JSON: {error}")]
+    Arguments { name: String, error: serde_json::Error },
+    #[error("Called \"{0}\", but there is no function with that name")]
+    UnknownFunction(String),
+    #[error("Call to \"{name}\" does not match schema: {problem}")]
+    Mismatch { name: String, problem: String },
+    #[error(transparent)]
+    Schema(#[from] CheckError),
+}
 
 fn tool_call_f1(cx: &GradingContext<'_>) -> GradingResult {
     let wanted: BTreeSet<String> = super::text::list(cx.value).into_iter().collect();
@@ -73,14 +103,14 @@ fn names(value: &Value, found: &mut BTreeSet<String>) {
 }
 
 /// A list in the provider's configuration, from a file if it says so.
-fn configured(cx: &GradingContext<'_>, key: &str) -> Result<Option<Vec<Value>>, String> {
+fn configured(cx: &GradingContext<'_>, key: &str) -> Result<Option<Vec<Value>>, CallProblem> {
     let value = cx.provider.get("config").and_then(|config| config.get(key));
     let loaded = match value {
         Some(Value::String(reference)) if reference.starts_with("file://") => {
             let path = files::resolve(cx.workers.base(), reference);
             let text = std::fs::read_to_string(&path)
-                .map_err(|error| format!("failed to read `{}`: {error}", path.display()))?;
-            let node = Node::parse(&text, &path.as_path().into()).map_err(|finding| finding.to_string())?;
+                .map_err(|error| CallProblem::Read { path: path.clone(), error })?;
+            let node = Node::parse(&text, &path.as_path().into()).map_err(CallProblem::Parse)?;
             Some(node.to_value())
         }
         other => other.cloned(),
@@ -89,29 +119,29 @@ fn configured(cx: &GradingContext<'_>, key: &str) -> Result<Option<Vec<Value>>, 
 }
 
 /// Holds a call `{name, arguments}` against the function of that name.
-fn check(call: &Value, functions: &[Value]) -> Result<(), String> {
+fn check(call: &Value, functions: &[Value]) -> Result<(), CallProblem> {
     let field = |key: &str| call.get(key).and_then(Value::as_str);
     let (Some(name), Some(arguments)) = (field("name"), field("arguments")) else {
-        return Err(format!("OpenAI did not return a valid-looking function call: {call}"));
+        return Err(CallProblem::NotACall(call.clone()));
     };
     let arguments: Value = serde_json::from_str(arguments)
-        .map_err(|error| format!("the arguments of the call to \"{name}\" are not JSON: {error}"))?;
+        .map_err(|error| CallProblem::Arguments { name: name.to_owned(), error })?;
     let schema = functions
         .iter()
         .find(|function| function.get("name").and_then(Value::as_str) == Some(name))
         .and_then(|function| function.get("parameters"))
-        .ok_or_else(|| format!("Called \"{name}\", but there is no function with that name"))?;
+        .ok_or_else(|| CallProblem::UnknownFunction(name.to_owned()))?;
     match super::structured::schema_problem(schema, &arguments)? {
-        Some(problem) => Err(format!("Call to \"{name}\" does not match schema: {problem}")),
+        Some(problem) => Err(CallProblem::Mismatch { name: name.to_owned(), problem }),
         None => Ok(()),
     }
 }
 
 /// `not-` makes no difference to what is valid, here and where this type comes from.
-fn verdict(result: Result<String, String>) -> GradingResult {
+fn verdict(result: Result<String, CallProblem>) -> GradingResult {
     match result {
         Ok(reason) => GradingResult::passed(1.0, reason),
-        Err(reason) => GradingResult::failed(reason),
+        Err(problem) => GradingResult::failed(problem.to_string()),
     }
 }
 
@@ -119,7 +149,7 @@ fn valid_function_call(cx: &GradingContext<'_>) -> GradingResult {
     let checked = || {
         let id = cx.provider.get("id").and_then(Value::as_str).unwrap_or_default();
         if !id.starts_with("openai:") {
-            return Err("Provider does not have functionality for checking function call.".to_owned());
+            return Err(CallProblem::NotOpenAi);
         }
         let call = cx.output.get("function_call").unwrap_or(cx.output);
         check(call, &configured(cx, "functions")?.unwrap_or_default())?;
@@ -132,7 +162,7 @@ fn valid_tools_call(cx: &GradingContext<'_>) -> GradingResult {
     verdict(tools_call(cx))
 }
 
-fn tools_call(cx: &GradingContext<'_>) -> Result<String, String> {
+fn tools_call(cx: &GradingContext<'_>) -> Result<String, CallProblem> {
     // Results of MCP tools come as text.
     let named = |mark: &str| {
         let rest = cx.output_text.split_once(mark)?.1;
@@ -142,7 +172,7 @@ fn tools_call(cx: &GradingContext<'_>) -> Result<String, String> {
         let (name, rest) =
             named("MCP Tool Error").unwrap_or_else(|| ("unknown".to_owned(), ": unknown error".to_owned()));
         let error = rest.trim_start_matches(':').trim().lines().next().unwrap_or_default().to_owned();
-        return Err(format!("MCP tool call failed for {name}: {error}"));
+        return Err(CallProblem::Mcp { name, error });
     }
     if cx.output_text.contains("MCP Tool Result") {
         let name = named("MCP Tool Result").map_or_else(|| "unknown".to_owned(), |(name, _)| name);
@@ -157,9 +187,8 @@ fn tools_call(cx: &GradingContext<'_>) -> Result<String, String> {
         .filter(|calls| {
             !calls.is_empty() && calls.iter().all(|call| text(call, "name") && text(call, "arguments"))
         })
-        .ok_or_else(|| format!("OpenAI did not return a valid-looking tools response: {output}"))?;
-    let tools = configured(cx, "tools")?
-        .ok_or_else(|| "No tools configured in provider, but output contains tool calls".to_owned())?;
+        .ok_or_else(|| CallProblem::NotCalls(output.clone()))?;
+    let tools = configured(cx, "tools")?.ok_or(CallProblem::NoTools)?;
     let functions: Vec<Value> = tools
         .iter()
         .filter(|tool| tool.get("type").and_then(Value::as_str) == Some("function"))

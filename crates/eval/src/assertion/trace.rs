@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::error::CheckError;
 use super::pattern;
 use crate::grading::{Grader, GradingContext};
 use crate::model::{GradingResult, number};
@@ -18,17 +19,13 @@ pub const GRADERS: &[(&str, Grader)] = &[
 /// Returns the trace of the row.
 ///
 /// # Errors
-/// When the row is not traced, with what to do.
-pub fn trace_of<'a>(cx: &'a GradingContext<'a>) -> Result<&'a Trace, String> {
-    cx.trace.ok_or_else(|| {
-        let kind = cx.assertion.full_kind();
-        format!(
-            "`{kind}` needs a trace: set `tracing.enabled`, and `tracing.otlp.http.enabled` to receive spans"
-        )
-    })
+/// An error if the row is not traced.
+pub fn trace_of<'a>(cx: &'a GradingContext<'a>) -> Result<&'a Trace, CheckError> {
+    cx.trace.ok_or_else(|| CheckError::NoTrace(cx.assertion.full_kind()))
 }
 
-fn graded(decide: impl FnOnce() -> Result<GradingResult, String>) -> GradingResult {
+/// Returns the verdict of a check, or that it is not decided.
+pub fn graded(decide: impl FnOnce() -> Result<GradingResult, CheckError>) -> GradingResult {
     decide().unwrap_or_else(GradingResult::broken)
 }
 
@@ -53,7 +50,8 @@ fn span_count(cx: &GradingContext<'_>) -> GradingResult {
         let wanted =
             value.and_then(|value| value.get("pattern")).map(to_text).filter(|text| !text.is_empty());
         let (Some(value), Some(wanted)) = (value, wanted) else {
-            return Err("`trace-span-count` needs a value with `pattern`, and `min` or `max`".to_owned());
+            let needed = "a value with `pattern`, and `min` or `max`";
+            return Err(CheckError::Value { kind: "trace-span-count", needed });
         };
         let found = matching(trace, &wanted);
         let (min, max) = (bound(value, "min"), bound(value, "max"));
@@ -86,7 +84,8 @@ fn span_duration(cx: &GradingContext<'_>) -> GradingResult {
     graded(|| {
         let trace = trace_of(cx)?;
         let Some((value, max)) = cx.value.and_then(|value| Some((value, bound(value, "max")?))) else {
-            return Err("`trace-span-duration` needs a value with `max`, in milliseconds".to_owned());
+            let needed = "a value with `max`, in milliseconds";
+            return Err(CheckError::Value { kind: "trace-span-duration", needed });
         };
         let wanted = value.get("pattern").map_or_else(|| "*".to_owned(), to_text);
         let timed = |span: &Span| Some((span.name.clone(), span.end_time? - span.start_time));

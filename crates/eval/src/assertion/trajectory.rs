@@ -4,12 +4,13 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
+use super::error::CheckError;
 use super::graded::rubric_verdict;
 use super::judge::Judge;
 use super::pattern;
-use super::steps::{Kind, Step, steps, summary};
+use super::steps::{Step, StepKind, steps, summary};
 use super::text::same;
-use super::trace::{bounds, trace_of};
+use super::trace::{bounds, graded, trace_of};
 use crate::grading::{Grader, GradingContext};
 use crate::model::{GradingResult, Object};
 use crate::template::value::{to_number, to_text};
@@ -33,7 +34,7 @@ struct Wanted {
 
 impl Wanted {
     /// Reads a pattern, or a map with `pattern` or `name`, and `type`. Without a type, steps of `kind` are meant.
-    fn of(value: &Value, kind: Option<Kind>) -> Self {
+    fn of(value: &Value, kind: Option<StepKind>) -> Self {
         let field = |key: &str| value.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
         let name = value.as_str().or_else(|| field("pattern")).or_else(|| field("name"));
         let kinds = match value.get("type") {
@@ -54,18 +55,14 @@ impl Wanted {
     }
 }
 
-fn graded(decide: impl FnOnce() -> Result<GradingResult, String>) -> GradingResult {
-    decide().unwrap_or_else(GradingResult::broken)
-}
-
-fn verdict(pass: bool, reason: String) -> Result<GradingResult, String> {
+fn verdict(pass: bool, reason: String) -> Result<GradingResult, CheckError> {
     Ok(GradingResult { pass, score: f64::from(u8::from(pass)), reason, ..GradingResult::default() })
 }
 
 /// Returns the steps in which a tool was called.
-fn tools<'a>(cx: &'a GradingContext<'a>) -> Result<Vec<Step<'a>>, String> {
+fn tools<'a>(cx: &'a GradingContext<'a>) -> Result<Vec<Step<'a>>, CheckError> {
     let mut all = steps(trace_of(cx)?);
-    all.retain(|step| step.kind == Kind::Tool);
+    all.retain(|step| step.kind == StepKind::Tool);
     Ok(all)
 }
 
@@ -87,13 +84,14 @@ fn tool_used(cx: &GradingContext<'_>) -> GradingResult {
         let tools = tools(cx)?;
         let negated = cx.assertion.negated;
         let wanted: Vec<Wanted> = match cx.value {
-            Some(one @ Value::String(_)) => vec![Wanted::of(one, Some(Kind::Tool))],
+            Some(one @ Value::String(_)) => vec![Wanted::of(one, Some(StepKind::Tool))],
             Some(Value::Array(names)) if !names.is_empty() && names.iter().all(Value::is_string) => {
-                names.iter().map(|name| Wanted::of(name, Some(Kind::Tool))).collect()
+                names.iter().map(|name| Wanted::of(name, Some(StepKind::Tool))).collect()
             }
             Some(value @ Value::Object(_)) => return tools_counted(value, &tools, negated),
             _ => {
-                return Err("`trajectory:tool-used` needs a name, a list of names, or `name` or `pattern` with `min` and `max`".to_owned());
+                let needed = "a name, a list of names, or `name` or `pattern` with `min` and `max`";
+                return Err(CheckError::Value { kind: "trajectory:tool-used", needed });
             }
         };
         let used = |wanted: &&Wanted| tools.iter().any(|step| wanted.fits(step));
@@ -109,10 +107,10 @@ fn tool_used(cx: &GradingContext<'_>) -> GradingResult {
     })
 }
 
-fn tools_counted(value: &Value, tools: &[Step<'_>], negated: bool) -> Result<GradingResult, String> {
-    let wanted = Wanted::of(value, Some(Kind::Tool));
+fn tools_counted(value: &Value, tools: &[Step<'_>], negated: bool) -> Result<GradingResult, CheckError> {
+    let wanted = Wanted::of(value, Some(StepKind::Tool));
     if wanted.name.is_none() {
-        return Err("`trajectory:tool-used` needs a `name` or a `pattern`".to_owned());
+        return Err(CheckError::Value { kind: "trajectory:tool-used", needed: "a `name` or a `pattern`" });
     }
     let found: Vec<&Step<'_>> = tools.iter().filter(|step| wanted.fits(step)).collect();
     let (min, max) = (bound(value, "min").or(Some(1.0)), bound(value, "max"));
@@ -140,9 +138,10 @@ fn tool_sequence(cx: &GradingContext<'_>) -> GradingResult {
             ),
             _ => ("", &[][..]),
         };
-        let wanted: Vec<Wanted> = wanted.iter().map(|step| Wanted::of(step, Some(Kind::Tool))).collect();
+        let wanted: Vec<Wanted> = wanted.iter().map(|step| Wanted::of(step, Some(StepKind::Tool))).collect();
         if wanted.is_empty() || wanted.iter().any(|step| step.name.is_none()) {
-            return Err("`trajectory:tool-sequence` needs a list of steps, each a name or a map with `name` or `pattern`".to_owned());
+            let needed = "a list of steps, each a name or a map with `name` or `pattern`";
+            return Err(CheckError::Value { kind: "trajectory:tool-sequence", needed });
         }
         let holds = match mode {
             "exact" => {
@@ -170,8 +169,8 @@ struct Comparison {
 }
 
 impl Comparison {
-    fn of(value: &Value) -> Result<Self, String> {
-        let wrong = |what: &str| Err(format!("`trajectory:tool-args-match`: {what}"));
+    fn of(value: &Value) -> Result<Self, CheckError> {
+        let wrong = |problem| Err(CheckError::Key { kind: "trajectory:tool-args-match", problem });
         let exact = match value.get("mode").map(Value::as_str) {
             None | Some(Some("partial")) => false,
             Some(Some("exact")) => true,
@@ -237,10 +236,11 @@ fn tool_arguments(cx: &GradingContext<'_>) -> GradingResult {
     graded(|| {
         let tools = tools(cx)?;
         let value = cx.value.unwrap_or(&Value::Null);
-        let wanted = Wanted::of(value, Some(Kind::Tool));
+        let wanted = Wanted::of(value, Some(StepKind::Tool));
         let expected = value.get("args").or_else(|| value.get("arguments"));
         let (true, Some(_), Some(expected)) = (value.is_object(), &wanted.name, expected) else {
-            return Err("`trajectory:tool-args-match` needs a `name` or a `pattern`, and `args`".to_owned());
+            let needed = "a `name` or a `pattern`, and `args`";
+            return Err(CheckError::Value { kind: "trajectory:tool-args-match", needed });
         };
         let comparison = Comparison::of(value)?;
         let calls: Vec<&Step<'_>> = tools.iter().filter(|step| wanted.fits(step)).collect();
@@ -266,7 +266,8 @@ fn step_count(cx: &GradingContext<'_>) -> GradingResult {
         let value = cx.value.filter(|value| value.is_object()).unwrap_or(&Value::Null);
         let (min, max) = (bound(value, "min"), bound(value, "max"));
         if min.is_none() && max.is_none() {
-            return Err("`trajectory:step-count` needs a value with `min` or `max`".to_owned());
+            let needed = "a value with `min` or `max`";
+            return Err(CheckError::Value { kind: "trajectory:step-count", needed });
         }
         let wanted = Wanted::of(value, None);
         let found: Vec<&Step<'_>> = all.iter().filter(|step| wanted.fits(step)).collect();

@@ -132,7 +132,7 @@ pub async fn send_within(request: &Request, limit: Duration) -> Result<Reply, Ca
 
 /// The reply of a model's service.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ServiceReply {
     /// The status.
     pub status: u16,
     /// The JSON; null if the reply is none.
@@ -142,7 +142,7 @@ pub struct Answer {
     text: String,
 }
 
-impl Answer {
+impl ServiceReply {
     /// Whether the service did what it was asked.
     pub fn is_good(&self) -> bool {
         self.status < 400 && !self.value.is_null()
@@ -159,14 +159,14 @@ impl Answer {
 ///
 /// # Errors
 /// [`CallError`] when the request gets no answer. An answer with a bad status is no error.
-pub async fn ask(mut request: Request, config: &Object) -> Result<Answer, CallError> {
+pub async fn ask(mut request: Request, config: &Object) -> Result<ServiceReply, CallError> {
     for (name, value) in config.get("headers").and_then(Value::as_object).into_iter().flatten() {
         request = request.header(name, crate::template::value::to_text(value));
     }
     let started = Instant::now();
     let Reply { status, text, .. } = send(&request).await?;
     let took_ms = started.elapsed().as_millis() as f64;
-    Ok(Answer { status, value: serde_json::from_str(&text).unwrap_or(Value::Null), took_ms, text })
+    Ok(ServiceReply { status, value: serde_json::from_str(&text).unwrap_or(Value::Null), took_ms, text })
 }
 
 struct FailedAttempt {
@@ -244,9 +244,9 @@ fn number(name: &str) -> Option<u64> {
 /// # Errors
 /// [`CallError::Setup`] when the host does not allow it.
 pub fn client() -> Result<&'static reqwest::Client, CallError> {
-    static CLIENT: OnceLock<Result<reqwest::Client, String>> = OnceLock::new();
-    let made = CLIENT.get_or_init(|| builder().build().map_err(|error| error.to_string()));
-    made.as_ref().map_err(|reason| CallError::Setup(reason.clone()))
+    static CLIENT: OnceLock<Result<reqwest::Client, CallError>> = OnceLock::new();
+    let made = CLIENT.get_or_init(|| builder().build().map_err(|error| CallError::Setup(error.to_string())));
+    made.as_ref().map_err(Clone::clone)
 }
 
 /// Begins a client with settings of its own.

@@ -31,7 +31,7 @@ const MAX_FILE: usize = 32 << 20;
 const VERSION_GAP: Duration = Duration::from_secs(1);
 
 /// Seconds that a test's own limit gives the outer one to notice.
-const SPARE: u64 = 5;
+const GRACE: u64 = 5;
 
 /// The settings for repairing a repository: the assertion's value or the provider's configuration.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -349,7 +349,7 @@ impl Workspace {
         let limits = self.settings.limits();
         let seconds = limits.time.as_secs_f64();
         let line = self.inside(&format!("timeout -k 1 {seconds} bash -c {}", quoted(line)));
-        let outer = Limits { time: limits.time + Duration::from_secs(SPARE), ..limits };
+        let outer = Limits { time: limits.time + Duration::from_secs(GRACE), ..limits };
         let mut execution = run::command(&self.taken.sandbox, &line, outer).await;
         // What `timeout` says about what it ended.
         if matches!(execution.exit_code, Some(124 | 137)) {

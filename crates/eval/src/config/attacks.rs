@@ -57,7 +57,7 @@ pub struct AttackOptions {
 
 /// The `redteam` section of a configuration with the targets that it attacks.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct AttackPlan {
     /// The section.
     pub section: Section,
     /// The directory of the configuration, which its paths are relative to.
@@ -148,7 +148,7 @@ pub fn configuration(directory: &Path) -> Option<PathBuf> {
 ///
 /// # Errors
 /// An error if the configuration is wrong.
-pub fn read(options: &AttackOptions, findings: &mut Findings) -> Result<Plan, AttackError> {
+pub fn read(options: &AttackOptions, findings: &mut Findings) -> Result<AttackPlan, AttackError> {
     let path =
         options.config.clone().or_else(|| configuration(&options.directory)).ok_or(AttackError::NoConfig)?;
     if files::is_javascript(&files::extension(&path.to_string_lossy())) {
@@ -201,7 +201,7 @@ pub fn read(options: &AttackOptions, findings: &mut Findings) -> Result<Plan, At
     let hash = hash(&given, &config, &specs, options, &format!("{own:?}{:?}{programs:?}", section.plugins));
     let mut variables = env::read(&options.directory, &options.env_files, findings);
     variables.extend(config.get("env").and_then(Value::as_object).cloned().unwrap_or_default());
-    Ok(Plan {
+    Ok(AttackPlan {
         section,
         base,
         variables,
@@ -217,7 +217,7 @@ pub fn read(options: &AttackOptions, findings: &mut Findings) -> Result<Plan, At
     })
 }
 
-impl Plan {
+impl AttackPlan {
     /// Whether a model is among the targets.
     pub fn attacks_models(&self) -> bool {
         let layers = &self.section.layers;

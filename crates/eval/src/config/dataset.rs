@@ -35,19 +35,17 @@ pub fn read(path: &str, directory: &Path, findings: &mut Findings) -> Vec<Node> 
     };
     let at = |line: usize| Position { file: file.as_path().into(), line, column: 1 };
     let mut tests = Vec::new();
-    let mut add = |line: usize, task: Result<Value, String>| match task.and_then(|task| test(&task, &file)) {
+    let mut add = |line: usize, task: Result<Value, TaskError>| match task.and_then(|task| test(&task, &file))
+    {
         Ok(test) => tests.push(Node::of(test, at(line))),
-        Err(problem) => findings.add(Severity::Error, Some(&at(line)), problem),
+        Err(error) => findings.add(Severity::Error, Some(&at(line)), error.to_string()),
     };
     match serde_json::from_str(&text) {
         Ok(Value::Array(tasks)) => tasks.into_iter().for_each(|task| add(1, Ok(task))),
         _ => {
             let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
             for (number, line) in lines {
-                add(
-                    number + 1,
-                    serde_json::from_str(line).map_err(|error| format!("this line is not JSON: {error}")),
-                );
+                add(number + 1, serde_json::from_str(line).map_err(TaskError::NotJson));
             }
         }
     }
@@ -70,8 +68,24 @@ fn text_of(path: &Path) -> std::io::Result<String> {
     }
 }
 
+/// Reason why a task is no test.
+#[derive(Debug, thiserror::Error)]
+enum TaskError {
+    #[error("this line is not JSON: {0}")]
+    NotJson(serde_json::Error),
+    #[error(
+        "this is no task of HumanEval (`prompt`, `test`, `entry_point`), MBPP (`text`, `test_list`) or SWE-bench (`problem_statement`, `base_commit`)"
+    )]
+    UnknownShape,
+    #[error(
+        "the repository `{name}` is not here; clone it to `{}`, or write its address as `repository`",
+        .place.display()
+    )]
+    NoRepository { name: String, place: PathBuf },
+}
+
 /// Returns the test of a task.
-fn test(task: &Value, file: &Path) -> Result<Value, String> {
+fn test(task: &Value, file: &Path) -> Result<Value, TaskError> {
     let text = |key: &str| task.get(key).and_then(Value::as_str);
     if let (Some(prompt), Some(tests), Some(function)) = (text("prompt"), text("test"), text("entry_point")) {
         // Answers may leave out what stands before the function: imports, and functions that it is to use.
@@ -112,7 +126,7 @@ fn test(task: &Value, file: &Path) -> Result<Value, String> {
         }
         return Ok(made(task, prompt, DIFF, json!({"type": "patch", "value": value})));
     }
-    Err("this is no task of HumanEval (`prompt`, `test`, `entry_point`), MBPP (`text`, `test_list`) or SWE-bench (`problem_statement`, `base_commit`)".to_owned())
+    Err(TaskError::UnknownShape)
 }
 
 /// A list of texts, which data sets also write as the text of a JSON list.
@@ -124,20 +138,18 @@ fn texts(value: Option<&Value>) -> Option<Vec<String>> {
 }
 
 /// Returns the repository of a task: an address, or a directory beside the data set. Only the names of hosted ones are in SWE-bench.
-fn repository(task: &Value, file: &Path) -> Result<String, String> {
+fn repository(task: &Value, file: &Path) -> Result<String, TaskError> {
     let name = ["repository", "repo"].iter().find_map(|key| task.get(*key)?.as_str()).unwrap_or_default();
     if name.contains("://") {
         return Ok(name.to_owned());
     }
     let beside = file.parent().unwrap_or(Path::new("."));
-    let places: [PathBuf; 2] = [beside.join(name), beside.join(name.replace('/', "__"))];
-    let found = places.iter().find(|place| !name.is_empty() && place.is_dir());
-    found.map(|place| place.to_string_lossy().into_owned()).ok_or_else(|| {
-        format!(
-            "the repository `{name}` is not here; clone it to `{}`, or write its address as `repository`",
-            places[1].display()
-        )
-    })
+    let [own, flat] = [beside.join(name), beside.join(name.replace('/', "__"))];
+    let found = [&own, &flat].into_iter().find(|place| !name.is_empty() && place.is_dir());
+    match found {
+        Some(place) => Ok(place.to_string_lossy().into_owned()),
+        None => Err(TaskError::NoRepository { name: name.to_owned(), place: flat }),
+    }
 }
 
 fn made(task: &Value, prompt: &str, instruction: &str, assertion: Value) -> Value {
@@ -158,7 +170,7 @@ fn made(task: &Value, prompt: &str, instruction: &str, assertion: Value) -> Valu
 mod tests {
     use super::*;
 
-    fn of(task: Value) -> Result<Value, String> {
+    fn of(task: Value) -> Result<Value, TaskError> {
         test(&task, Path::new("/data/tasks.jsonl"))
     }
 
@@ -189,7 +201,7 @@ mod tests {
             "instance_id": "a__b-1", "repo": "a/b", "base_commit": "v1", "problem_statement": "Broken.",
             "FAIL_TO_PASS": "[\"t.py::x\"]", "PASS_TO_PASS": [], "test_patch": "",
         });
-        assert!(of(task.clone()).unwrap_err().contains("/data/a__b"));
+        assert!(of(task.clone()).unwrap_err().to_string().contains("/data/a__b"));
         task["repository"] = json!("file:///repos/b");
         let test = of(task).unwrap();
         let value = &test["assert"][0]["value"];

@@ -15,7 +15,7 @@ use crate::provider::http;
 
 /// A type of target.
 #[derive(Debug)]
-pub struct Kind {
+pub struct TargetKind {
     /// The name that is typed.
     pub name: &'static str,
     /// The description.
@@ -25,16 +25,16 @@ pub struct Kind {
 }
 
 /// The types of targets.
-pub const KINDS: &[Kind] = &[
-    Kind {
+pub const KINDS: &[TargetKind] = &[
+    TargetKind {
         name: "validator",
         about: "a Python check that is handed code before it runs",
         usual: "file://./validate_and_run_code_e2b.py",
     },
-    Kind { name: "sandbox", about: "the sandboxes of a server", usual: "sandbox" },
-    Kind { name: "script", about: "a program that answers prompts", usual: "file://./target.py" },
-    Kind { name: "http", about: "a service that answers prompts", usual: "http://127.0.0.1:8000/chat" },
-    Kind { name: "model", about: "a model that writes code", usual: "openai:gpt-4.1" },
+    TargetKind { name: "sandbox", about: "the sandboxes of a server", usual: "sandbox" },
+    TargetKind { name: "script", about: "a program that answers prompts", usual: "file://./target.py" },
+    TargetKind { name: "http", about: "a service that answers prompts", usual: "http://127.0.0.1:8000/chat" },
+    TargetKind { name: "model", about: "a model that writes code", usual: "openai:gpt-4.1" },
 ];
 
 /// The purpose of a target where the user gives none.

@@ -9,7 +9,7 @@ use super::suite::DerivedMetric;
 use super::{test_cases, tracing};
 use crate::model::Object;
 use crate::reading::diagnostic::{Findings, Position, Severity};
-use crate::reading::document::{self, Document};
+use crate::reading::document::{self, ConfigFile};
 use crate::reading::files;
 use crate::reading::node::{Kind, Node};
 use crate::reading::schema::{self, check_keys, wrong_shape};
@@ -33,7 +33,7 @@ pub(super) struct Merged {
 impl Merged {
     /// Merges configurations, in whose texts `templates` fill in the variables of the environment.
     pub(super) fn of(
-        documents: Vec<Document>,
+        documents: Vec<ConfigFile>,
         templates: Option<&Templates>,
         findings: &mut Findings,
     ) -> Self {
@@ -49,7 +49,7 @@ impl Merged {
             outputs: Vec::new(),
             redteam: None,
         };
-        for Document { mut root, base, .. } in documents {
+        for ConfigFile { mut root, base, .. } in documents {
             if !root.is_map() {
                 wrong_shape(&root, "a configuration", "a map", findings);
                 continue;

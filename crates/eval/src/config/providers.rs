@@ -1,13 +1,14 @@
 //! Providers: ids, maps, and files with lists of them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::calling::CallError;
 use crate::calling::spec::ProviderSpec;
 use crate::provider::{self, Family, settings, unsupported};
 use crate::reading::diagnostic::{Findings, Severity, nearest};
 use crate::reading::node::{Kind, Node};
-use crate::reading::{document, files, references};
+use crate::reading::references::{self, ReferenceError};
+use crate::reading::{document, files};
 
 const KEYS: &[&str] = &["id", "label", "config", "prompts", "transform", "delay", "env", "inputs"];
 
@@ -74,7 +75,7 @@ fn known(mut spec: ProviderSpec, node: &Node, findings: &mut Findings) -> Vec<Pr
             findings.add(Severity::Error, Some(&node.at), problem);
         }
         Ok(_) => return vec![spec],
-        Err(problem) => findings.add(Severity::Error, Some(&node.at), problem),
+        Err(error) => findings.add(Severity::Error, Some(&node.at), error.to_string()),
     }
     Vec::new()
 }
@@ -86,21 +87,37 @@ pub fn check_override(node: &Node, base: &Path, findings: &mut Findings) {
     if spec.id.contains("{{") {
         return;
     }
-    if let Err(problem) = check(&mut spec) {
-        findings.add(Severity::Error, Some(&node.at), problem);
+    if let Err(error) = check(&mut spec) {
+        findings.add(Severity::Error, Some(&node.at), error.to_string());
     }
 }
 
+/// Reason why a provider cannot be called as its configuration has it.
+#[derive(Debug, thiserror::Error)]
+enum SpecError {
+    /// The id belongs to no family.
+    #[error(transparent)]
+    Family(#[from] CallError),
+    /// A setting is not supported; the text says what to do.
+    #[error("{0}")]
+    Setting(String),
+    /// A file of data could not be read.
+    #[error(transparent)]
+    Data(#[from] ReferenceError),
+    #[error("file of functions not found: `{}`", .0.display())]
+    NoFunctions(PathBuf),
+}
+
 /// Returns the family of a provider, whose files of data are read and whose files of functions exist.
-fn check(spec: &mut ProviderSpec) -> Result<Family, String> {
-    let family = provider::family_of(spec).map_err(|problem| problem.to_string())?;
+fn check(spec: &mut ProviderSpec) -> Result<Family, SpecError> {
+    let family = provider::family_of(spec)?;
     if let Some(problem) = unsupported::setting(&spec.id, &family, &spec.config, &spec.base) {
-        return Err(problem);
+        return Err(SpecError::Setting(problem));
     }
     if family.takes_data() {
-        references::resolve_all(&mut spec.config, &spec.base).map_err(|problem| problem.to_string())?;
+        references::resolve_all(&mut spec.config, &spec.base)?;
         if let Some(missing) = settings::functions(&spec.config, &spec.base).find(|path| !path.is_file()) {
-            return Err(format!("file of functions not found: `{}`", missing.display()));
+            return Err(SpecError::NoFunctions(missing));
         }
     }
     Ok(family)

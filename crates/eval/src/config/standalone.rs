@@ -8,7 +8,7 @@ use super::options::LoadOptions;
 use super::suite::ConfigError;
 use crate::model::Object;
 use crate::reading::diagnostic::{Findings, Position, Severity};
-use crate::reading::document::{self, Document};
+use crate::reading::document::{self, ConfigFile};
 use crate::reading::node::Node;
 
 /// The keys of a configuration that the options replace.
@@ -18,7 +18,7 @@ pub const KEYS: &[&str] = &["prompts", "providers", "targets", "tests", "scenari
 ///
 /// # Errors
 /// When the files cannot be read; what is wrong inside becomes a finding.
-pub fn read(options: &LoadOptions, findings: &mut Findings) -> Result<Option<Document>, ConfigError> {
+pub fn read(options: &LoadOptions, findings: &mut Findings) -> Result<Option<ConfigFile>, ConfigError> {
     let (assertions, outputs) = match (&options.assertions, &options.model_outputs) {
         (Some(assertions), Some(outputs)) => (assertions, outputs),
         (None, None) => return Ok(None),
@@ -43,7 +43,7 @@ pub fn read(options: &LoadOptions, findings: &mut Findings) -> Result<Option<Doc
         outputs.into_iter().map(|output| json!({"vars": vars(output), "assert": assertions})).collect();
     let config = json!({"prompts": ["{{output}}"], "providers": ["echo"], "tests": tests});
     let at = Position { file: Path::new(&path).into(), line: 1, column: 1 };
-    Ok(Some(Document { base: options.directory.clone(), root: Node::of(config, at), path }))
+    Ok(Some(ConfigFile { base: options.directory.clone(), root: Node::of(config, at), path }))
 }
 
 /// An output is text, or an object with `output` and perhaps `tags`.

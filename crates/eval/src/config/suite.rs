@@ -14,7 +14,7 @@ use super::{dataset, program, providers, scenarios, standalone, test_cases, trac
 use crate::calling::spec::ProviderSpec;
 use crate::model::Object;
 use crate::reading::diagnostic::{Findings, Position, Severity};
-use crate::reading::document::{self, Document};
+use crate::reading::document::{self, ConfigFile};
 use crate::reading::node::{Kind, Node};
 use crate::reading::schema::wrong_shape;
 use crate::reading::{Env, ReadError, env, files};
@@ -82,7 +82,7 @@ pub struct Suite {
     /// The renderer of templates, with the environment of the configuration.
     pub templates: Templates,
     /// How rows are traced.
-    pub tracing: traces::Settings,
+    pub tracing: traces::TraceSettings,
 }
 
 impl Suite {
@@ -220,7 +220,7 @@ async fn documents(
     options: &LoadOptions,
     env: &Object,
     findings: &mut Findings,
-) -> Result<Vec<Document>, ConfigError> {
+) -> Result<Vec<ConfigFile>, ConfigError> {
     let given = standalone::read(options, findings)?;
     let paths = if !options.configs.is_empty() {
         document::named(&options.configs, findings)
@@ -259,7 +259,7 @@ async fn documents(
         if given.is_some() {
             standalone::KEYS.iter().for_each(|key| drop(root.take(key)));
         }
-        documents.push(Document { path, base, root });
+        documents.push(ConfigFile { path, base, root });
     }
     documents.extend(given);
     Ok(documents)

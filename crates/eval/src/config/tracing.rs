@@ -3,7 +3,7 @@
 use crate::reading::diagnostic::{Findings, Severity};
 use crate::reading::node::Node;
 use crate::reading::schema::{check_keys, wrong_shape};
-use crate::traces::Settings;
+use crate::traces::TraceSettings;
 
 const KEYS: &[&str] =
     &["enabled", "failOnReceiverStartFailure", "commandToolNames", "otlp", "storage", "forwarding"];
@@ -43,6 +43,6 @@ pub fn check(section: &Node, findings: &mut Findings) {
 }
 
 /// Returns the settings of all configurations together.
-pub fn settings(raw: &crate::model::Object) -> Settings {
-    raw.get("tracing").map_or_else(Settings::default, Settings::of)
+pub fn settings(raw: &crate::model::Object) -> TraceSettings {
+    raw.get("tracing").map_or_else(TraceSettings::default, TraceSettings::of)
 }

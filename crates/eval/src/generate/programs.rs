@@ -7,7 +7,20 @@ use serde_json::{Value, json};
 
 use super::Progress;
 use crate::config::attacks::Attacks;
-use crate::script::Workers;
+use crate::script::{ScriptError, Workers};
+
+/// Reason why a program added no tests.
+#[derive(Debug, thiserror::Error)]
+enum ProgramError {
+    #[error("there is no attack on a model that it is for")]
+    NoAttack,
+    #[error(transparent)]
+    Script(#[from] ScriptError),
+    #[error("`action` must return a list of tests, not {0}")]
+    NotAList(Value),
+    #[error("`action` returned a test without a text in `vars.{inject_var}`: {test}")]
+    NoText { inject_var: String, test: Value },
+}
 
 /// Calls the programs of a suite, and adds the tests that they return. One that fails is skipped, with its error.
 pub(super) async fn call(attacks: &mut Attacks, inject_var: &str, workers: &Workers, progress: Progress<'_>) {
@@ -18,7 +31,7 @@ pub(super) async fn call(attacks: &mut Attacks, inject_var: &str, workers: &Work
             .map(|test| with_text(test, inject_var, plain))
             .collect();
         let made = match given.is_empty() {
-            true => Err("there is no attack on a model that it is for".to_owned()),
+            true => Err(ProgramError::NoAttack),
             false => returned(&program, given, inject_var, workers).await,
         };
         match made {
@@ -26,9 +39,9 @@ pub(super) async fn call(attacks: &mut Attacks, inject_var: &str, workers: &Work
                 progress(format!("{}: {} attacks", program.id, tests.len()));
                 attacks.add(tests, Vec::new());
             }
-            Err(why) => {
+            Err(error) => {
                 let what = format!("strategy {}", program.id);
-                attacks.add(Vec::new(), vec![Skipped { what, why }]);
+                attacks.add(Vec::new(), vec![Skipped { what, why: error.to_string() }]);
             }
         }
     }
@@ -55,17 +68,17 @@ async fn returned(
     given: Vec<Value>,
     inject_var: &str,
     workers: &Workers,
-) -> Result<Vec<Value>, String> {
+) -> Result<Vec<Value>, ProgramError> {
     let reference = format!("{}:action", program.id);
     let arguments = vec![Value::Array(given), json!(inject_var), json!(program.config)];
-    let made = workers.invoke(&reference, &["action"], arguments).await.map_err(|error| error.to_string())?;
-    let Value::Array(made) = made else {
-        return Err(format!("`action` must return a list of tests, not {made}"));
+    let made = match workers.invoke(&reference, &["action"], arguments).await? {
+        Value::Array(made) => made,
+        other => return Err(ProgramError::NotAList(other)),
     };
     let mut tests = Vec::with_capacity(made.len());
     for test in made {
         if !test["vars"].get(inject_var).is_some_and(Value::is_string) {
-            return Err(format!("`action` returned a test without a text in `vars.{inject_var}`: {test}"));
+            return Err(ProgramError::NoText { inject_var: inject_var.to_owned(), test });
         }
         let mut test = with_text(&test, inject_var, literal);
         // One that the program has not named is its own.

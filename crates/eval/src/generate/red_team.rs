@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{GenerateError, Model, Progress, programs, shortened};
 use crate::assertion::attack;
 use crate::calling::spec::ProviderSpec;
-use crate::config::attacks::{AttackError, Attacks, Plan};
+use crate::config::attacks::{AttackError, AttackPlan, Attacks};
 use crate::reading::env::{self, Env};
 use crate::sandboxes::Sandboxes;
 use crate::script::Workers;
@@ -38,7 +38,7 @@ const MAX_IDLE: usize = 2;
 /// # Errors
 /// An error if there is nothing to attack, or the model cannot be created.
 pub async fn red_team(
-    plan: &Plan,
+    plan: &AttackPlan,
     options: &AuthorOptions,
     progress: Progress<'_>,
 ) -> Result<Attacks, GenerateError> {
@@ -65,7 +65,7 @@ pub async fn red_team(
 
 /// The suite for one role or state of the target.
 async fn in_context(
-    plan: &Plan,
+    plan: &AttackPlan,
     workers: &Arc<Workers>,
     options: &AuthorOptions,
     progress: Progress<'_>,
@@ -79,7 +79,7 @@ async fn in_context(
 /// The suite with the attacks that a model writes.
 async fn written(
     provider: &Value,
-    plan: &Plan,
+    plan: &AttackPlan,
     workers: &Arc<Workers>,
     options: &AuthorOptions,
     progress: Progress<'_>,
@@ -134,7 +134,7 @@ struct Author<'a> {
 impl<'a> Author<'a> {
     fn new(
         provider: &Value,
-        plan: &'a Plan,
+        plan: &'a AttackPlan,
         workers: &Arc<Workers>,
         options: &AuthorOptions,
     ) -> Result<Self, GenerateError> {

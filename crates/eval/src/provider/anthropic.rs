@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::chat;
 use super::prices::Prices;
 use super::service::{self, Dialect};
-use super::tools::{Outcome, ToolCall, shape};
+use super::tools::{ToolCall, ToolOutcome, shape};
 use crate::calling::CallError;
 use crate::calling::transport::Request;
 use crate::model::{Object, ProviderResponse, TokenUsage, number_value};
@@ -170,12 +170,17 @@ impl Dialect for Anthropic {
         true
     }
 
-    fn follow_up(&self, request: &Request, reply: &Value, calls: &[(ToolCall, Outcome)]) -> Option<Request> {
+    fn follow_up(
+        &self,
+        request: &Request,
+        reply: &Value,
+        calls: &[(ToolCall, ToolOutcome)],
+    ) -> Option<Request> {
         let mut body: Value = serde_json::from_str(request.body.as_deref()?).ok()?;
         let results = calls.iter().map(|(call, outcome)| {
             let mut result = json!({"type": "tool_result", "tool_use_id": call.raw.get("id")});
             match outcome {
-                Outcome::Result(text) | Outcome::Returned(text) => result["content"] = json!(text),
+                ToolOutcome::Result(text) | ToolOutcome::Returned(text) => result["content"] = json!(text),
                 other => {
                     result["content"] = json!(other.shown(&call.name));
                     result["is_error"] = json!(true);

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::openai::{self, Endpoint, replies};
 use super::prices::Prices;
 use super::service::{self, Dialect};
-use super::tools::{Outcome, ToolCall};
+use super::tools::{ToolCall, ToolOutcome};
 use crate::calling::CallError;
-use crate::calling::transport::{Answer, Request};
+use crate::calling::transport::{Request, ServiceReply};
 use crate::model::{Guardrails, Object, ProviderResponse, TokenUsage};
 use crate::reading::Env;
 
@@ -180,7 +180,7 @@ impl Dialect for Azure {
         &self,
         reply: &Value,
         response: ProviderResponse,
-        calls: &[(ToolCall, Outcome)],
+        calls: &[(ToolCall, ToolOutcome)],
     ) -> ProviderResponse {
         if self.endpoint == Endpoint::Responses {
             return replies::resolved(reply, response, calls);
@@ -197,7 +197,7 @@ impl Dialect for Azure {
     }
 
     /// A filter that refuses the prompt has answered.
-    fn read_refusal(&self, reply: &Answer) -> Option<ProviderResponse> {
+    fn read_refusal(&self, reply: &ServiceReply) -> Option<ProviderResponse> {
         let field = |key: &str| reply.value.get("error")?.get(key)?.as_str();
         if reply.status != 400 || field("code") != Some("content_filter") {
             return None;

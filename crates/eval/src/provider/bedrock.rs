@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::chat;
 use super::service::{self, Dialect};
-use super::tools::{Outcome, ToolCall, shape};
+use super::tools::{ToolCall, ToolOutcome, shape};
 use crate::calling::CallError;
 use crate::calling::transport::Request;
 use crate::model::{Object, ProviderResponse, TokenUsage};
@@ -215,14 +215,14 @@ impl Dialect for Bedrock {
         &self,
         _reply: &Value,
         response: ProviderResponse,
-        calls: &[(ToolCall, Outcome)],
+        calls: &[(ToolCall, ToolOutcome)],
     ) -> ProviderResponse {
         let texts: Vec<Option<String>> =
             calls.iter().map(|(call, outcome)| outcome.shown(&call.name)).collect();
         if texts.iter().all(Option::is_none) {
             return response;
         }
-        let errors = calls.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Error(_)));
+        let errors = calls.iter().filter(|(_, outcome)| matches!(outcome, ToolOutcome::Error(_)));
         let errors: Vec<String> = errors.filter_map(|(call, outcome)| outcome.shown(&call.name)).collect();
         let (done, left): (Vec<_>, Vec<_>) = calls.iter().zip(texts).partition(|(_, text)| text.is_some());
         let mut texts: Vec<String> = done.into_iter().filter_map(|(_, text)| text).collect();

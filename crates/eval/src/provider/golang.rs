@@ -26,7 +26,25 @@ pub struct Golang {
     path: PathBuf,
     env: Env,
     options: Value,
-    program: OnceCell<Result<Program, String>>,
+    program: OnceCell<Result<Program, GoError>>,
+}
+
+/// Reason why a program was not built, or gave no answer.
+#[derive(Debug, thiserror::Error)]
+enum GoError {
+    #[error("no go.mod in `{}` or above; run `go mod init` there", .0.display())]
+    NoModule(PathBuf),
+    #[error("failed to build the provider: {0}")]
+    Build(ScriptError),
+    /// The program ended with an error.
+    #[error(transparent)]
+    Run(ScriptError),
+    /// A file for the compiler or for the program could not be written, or its answer not be read.
+    #[error(transparent)]
+    File(#[from] std::io::Error),
+    /// The answer of the program is not JSON.
+    #[error(transparent)]
+    Answer(#[from] serde_json::Error),
 }
 
 /// A program that was built, in a directory that is removed with it.
@@ -48,19 +66,18 @@ impl Golang {
         Self { id: id.to_owned(), path, env, options, program: OnceCell::new() }
     }
 
-    async fn build(&self) -> Result<Program, String> {
+    async fn build(&self) -> Result<Program, GoError> {
         let directory = std::env::temp_dir().join(format!("sandcove-go-{}", uuid::Uuid::new_v4()));
         let own = self.path.parent().unwrap_or(Path::new("."));
         if !own.ancestors().any(|parent| parent.join("go.mod").is_file()) {
-            return Err(format!("no go.mod in `{}` or above; run `go mod init` there", own.display()));
+            return Err(GoError::NoModule(own.to_owned()));
         }
-        fs::create_dir(&directory).map_err(|error| error.to_string())?;
+        fs::create_dir(&directory)?;
         let program = Program { directory };
         let file = |name: &str| program.directory.join(name);
-        let write = |name: &str, text: &str| fs::write(file(name), text).map_err(|error| error.to_string());
-        write(WRAPPER, include_str!("golang.go"))?;
+        fs::write(file(WRAPPER), include_str!("golang.go"))?;
         let overlay = json!({"Replace": {(own.join(WRAPPER).to_string_lossy().into_owned()): file(WRAPPER)}});
-        write("overlay.json", &overlay.to_string())?;
+        fs::write(file("overlay.json"), overlay.to_string())?;
         let go = self.options.pointer("/config/goExecutable").and_then(Value::as_str).unwrap_or("go");
         let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let command = [
@@ -72,13 +89,11 @@ impl Golang {
             WRAPPER.to_owned(),
             name,
         ];
-        quiet(command::run(&command, &[], own, &self.env, TIME_LIMIT).await)
-            .map_err(|error| format!("failed to build the provider: {error}"))?;
+        quiet(command::run(&command, &[], own, &self.env, TIME_LIMIT).await).map_err(GoError::Build)?;
         Ok(program)
     }
 
-    async fn ask(&self, call: &Call<'_>) -> Result<ProviderResponse, String> {
-        let program = self.program.get_or_init(|| self.build()).await.as_ref().map_err(Clone::clone)?;
+    async fn ask(&self, program: &Program, call: &Call<'_>) -> Result<ProviderResponse, GoError> {
         let own = uuid::Uuid::new_v4();
         let [given, answer] =
             ["call", "answer"].map(|name| program.directory.join(format!("{name}-{own}.json")));
@@ -86,7 +101,7 @@ impl Golang {
         options["config"] = json!(call.config);
         let arguments =
             json!({"prompt": call.prompt, "options": options, "context": calling::plain(call.context)});
-        fs::write(&given, arguments.to_string()).map_err(|error| error.to_string())?;
+        fs::write(&given, arguments.to_string())?;
         let command = [&program.directory.join("provider"), &given, &answer]
             .map(|path| path.to_string_lossy().into_owned());
         let directory = self.path.parent().unwrap_or(Path::new("."));
@@ -96,9 +111,8 @@ impl Golang {
             // The directory goes as a whole later.
             let _ = fs::remove_file(path);
         }
-        ran.map_err(|error| error.to_string())?;
-        let text = text.map_err(|error| error.to_string())?;
-        Ok(script::read_object(serde_json::from_str(&text).map_err(|error| error.to_string())?))
+        ran.map_err(GoError::Run)?;
+        Ok(script::read_object(serde_json::from_str(&text?)?))
     }
 }
 
@@ -123,6 +137,12 @@ impl Provider for Golang {
     }
 
     fn call<'a>(&'a self, call: &'a Call<'a>) -> BoxFuture<'a, ProviderResponse> {
-        async move { self.ask(call).await.unwrap_or_else(ProviderResponse::failed) }.boxed()
+        async move {
+            match self.program.get_or_init(|| self.build()).await {
+                Ok(program) => self.ask(program, call).await.unwrap_or_else(ProviderResponse::failed),
+                Err(error) => ProviderResponse::failed(error),
+            }
+        }
+        .boxed()
     }
 }

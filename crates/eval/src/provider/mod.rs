@@ -270,7 +270,8 @@ impl Factory {
                 return Ok(Arc::default());
             };
             let file = self.workers.base().join(&path);
-            Prices::read(&file).map(Arc::new).map_err(|reason| CallError::Prices { path, reason })
+            let read = Prices::read(&file).map(Arc::new);
+            read.map_err(|error| CallError::Prices { path, reason: error.to_string() })
         };
         self.prices.get_or_init(read).clone()
     }

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::model::{Object, TokenUsage};
+use crate::reading::diagnostic::Diagnostic;
 use crate::reading::node::Node;
 
 /// The variable that names a file of prices, in YAML or JSON, which go before the known ones.
@@ -38,15 +39,29 @@ static KNOWN: LazyLock<Prices> = LazyLock::new(|| {
     Prices(serde_json::from_str(include_str!("prices.json")).unwrap_or_default())
 });
 
+/// Reason why a file of prices was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum PricesError {
+    /// The file could not be read.
+    #[error(transparent)]
+    Read(#[from] std::io::Error),
+    /// The file is not YAML.
+    #[error("{0}")]
+    Parse(Diagnostic),
+    /// The file has no prices by service and model.
+    #[error(transparent)]
+    Shape(#[from] serde_json::Error),
+}
+
 impl Prices {
     /// Reads a file of prices.
     ///
     /// # Errors
-    /// The reason why the file cannot be read.
-    pub fn read(path: &Path) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-        let node = Node::parse(&text, &path.into()).map_err(|finding| finding.to_string())?;
-        serde_json::from_value(node.into_value()).map(Self).map_err(|error| error.to_string())
+    /// If the file cannot be read, or holds something else.
+    pub fn read(path: &Path) -> Result<Self, PricesError> {
+        let text = std::fs::read_to_string(path)?;
+        let node = Node::parse(&text, &path.into()).map_err(PricesError::Parse)?;
+        Ok(Self(serde_json::from_value(node.into_value())?))
     }
 
     /// Returns what an answer cost, in dollars: by the prices for one token in the configuration (`inputCost` and `outputCost`, or

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::prices::Prices;
 use super::settings::Settings;
-use super::tools::{self, Outcome, ToolCall, Tools};
-use crate::calling::transport::{self, Answer, Request};
+use super::tools::{self, ToolCall, ToolOutcome, Tools};
+use crate::calling::transport::{self, Request, ServiceReply};
 use crate::calling::{Call, CallError, Provider};
 use crate::grading::aggregate::{add_tokens, zero_tokens};
 use crate::model::{Object, ProviderResponse, TokenUsage};
@@ -45,7 +45,7 @@ pub trait Dialect: Send + Sync {
     fn read(&self, reply: &Value, config: &Object) -> ProviderResponse;
 
     /// Returns the answer that a reply with a bad status holds, if it holds one.
-    fn read_refusal(&self, _reply: &Answer) -> Option<ProviderResponse> {
+    fn read_refusal(&self, _reply: &ServiceReply) -> Option<ProviderResponse> {
         None
     }
 
@@ -74,7 +74,7 @@ pub trait Dialect: Send + Sync {
         &self,
         _request: &Request,
         _reply: &Value,
-        _calls: &[(ToolCall, Outcome)],
+        _calls: &[(ToolCall, ToolOutcome)],
     ) -> Option<Request> {
         None
     }
@@ -84,7 +84,7 @@ pub trait Dialect: Send + Sync {
         &self,
         _reply: &Value,
         response: ProviderResponse,
-        calls: &[(ToolCall, Outcome)],
+        calls: &[(ToolCall, ToolOutcome)],
     ) -> ProviderResponse {
         match tools::joined(calls) {
             Some(text) => ProviderResponse { output: Some(Value::String(text)), ..response },
@@ -130,7 +130,11 @@ impl<D: Dialect> Service<D> {
     }
 
     /// Returns what a service answered, and the reply that it is read from.
-    fn received(&self, answer: Answer, config: &Object) -> Result<(ProviderResponse, Value), CallError> {
+    fn received(
+        &self,
+        answer: ServiceReply,
+        config: &Object,
+    ) -> Result<(ProviderResponse, Value), CallError> {
         let response = match answer.is_good() {
             true => self.dialect.read(&answer.value, config),
             false => match self.dialect.read_refusal(&answer) {
@@ -182,11 +186,11 @@ impl<D: Dialect> Service<D> {
         }
     }
 
-    async fn run(&self, config: &Object, calls: Vec<ToolCall>) -> Vec<(ToolCall, Outcome)> {
+    async fn run(&self, config: &Object, calls: Vec<ToolCall>) -> Vec<(ToolCall, ToolOutcome)> {
         let mut done = Vec::new();
         for call in calls {
             let outcome = match self.tools.has(&call.name) && !self.dialect.runs_servers() {
-                true => Outcome::Unknown,
+                true => ToolOutcome::Unknown,
                 false => self.tools.run(config, &call).await,
             };
             done.push((call, outcome));

@@ -41,22 +41,21 @@ impl Settings {
         let mut config = data(config, &self.base)?.unwrap_or_else(|| config.clone());
         for name in SCRIPTED {
             if let Some(value) = config.get_mut(*name) {
-                let called = self.call_functions(value).await;
-                called.map_err(|reason| CallError::Setting { name: (*name).to_owned(), reason })?;
+                self.call_functions(name, value).await?;
             }
         }
         Ok(Some(config))
     }
 
-    /// Replaces a function by what it returns. The lists that the functions and files of a list hold become one.
-    async fn call_functions(&self, value: &mut Value) -> Result<(), String> {
+    /// Replaces a function of the setting `name` by what it returns. The lists that the functions and files of a list hold become one.
+    async fn call_functions(&self, name: &str, value: &mut Value) -> Result<(), CallError> {
         match value {
-            Value::String(text) if is_function(text) => *value = self.returned_by(text).await?,
+            Value::String(text) if is_function(text) => *value = self.returned_by(name, text).await?,
             Value::Array(items) => {
                 let mut all = Vec::new();
                 for item in std::mem::take(items) {
                     let item = match item.as_str().filter(|text| is_function(text)) {
-                        Some(text) => self.returned_by(text).await?,
+                        Some(text) => self.returned_by(name, text).await?,
                         None => item,
                     };
                     match item {
@@ -71,7 +70,8 @@ impl Settings {
         Ok(())
     }
 
-    async fn returned_by(&self, reference: &str) -> Result<Value, String> {
+    async fn returned_by(&self, name: &str, reference: &str) -> Result<Value, CallError> {
+        let failed = |reason| CallError::Setting { name: name.to_owned(), reason };
         let known = || self.returned.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(value) = known().get(reference) {
             return Ok(value.clone());
@@ -79,9 +79,9 @@ impl Settings {
         let language = Language::of_file(reference);
         let entry = EntryPoint::function(&self.base, reference, language, FUNCTIONS);
         let reply = self.workers.call(ScriptCall::new(language, entry, Vec::new())).await;
-        let value = reply.map_err(|error| error.to_string())?.value;
+        let value = reply.map_err(|error| failed(error.to_string()))?.value;
         if !value.is_array() && !value.is_object() {
-            return Err(format!("`{reference}` must return a list or an object, not {value}"));
+            return Err(failed(format!("`{reference}` must return a list or an object, not {value}")));
         }
         known().insert(reference.to_owned(), value.clone());
         Ok(value)

@@ -16,7 +16,7 @@ const EXTENSIONS: &[&str] = &["yaml", "yml", "json", "cjs", "cts", "js", "mjs", 
 
 /// One configuration file.
 #[derive(Debug)]
-pub struct Document {
+pub struct ConfigFile {
     /// The path.
     pub path: PathBuf,
     /// The directory that its paths are relative to.

@@ -16,7 +16,7 @@ use tokio::sync::OnceCell;
 use super::Ruling;
 use crate::calling::{Call, Provider};
 use crate::model::{Object, ProviderResponse};
-use crate::script::{EntryPoint, Language, ScriptCall, Workers};
+use crate::script::{EntryPoint, Language, ScriptCall, ScriptError, Workers};
 
 /// The function of a check.
 const FUNCTION: &str = "get_assert";
@@ -54,7 +54,7 @@ impl GateProvider {
         Self { id: id.to_owned(), path, config, workers, control: OnceCell::new() }
     }
 
-    async fn check(&self, output: &str, context: &Value) -> Result<Value, String> {
+    async fn check(&self, output: &str, context: &Value) -> Result<Value, ScriptError> {
         let mut context = context.clone();
         context["config"] = Value::Object(self.config.clone());
         context["provider"] = json!({"id": self.id, "config": self.config});
@@ -65,7 +65,7 @@ impl GateProvider {
             interpreter,
             ..ScriptCall::new(Language::Python, entry, vec![json!(output), context]).within(TIMEOUT)
         };
-        self.workers.call(call).await.map(|reply| reply.value).map_err(|error| error.to_string())
+        self.workers.call(call).await.map(|reply| reply.value)
     }
 
     /// Returns the value that the check gives for a harmless answer; checked once.
@@ -73,7 +73,7 @@ impl GateProvider {
         let checked = async {
             match self.check(&attack::harmless(), context).await {
                 Ok(value) => value,
-                Err(error) => json!({"error": error}),
+                Err(error) => json!({"error": error.to_string()}),
             }
         };
         self.control.get_or_init(|| checked).await.clone()

@@ -1,6 +1,9 @@
 //! Reasons why a run could not be made, and why a row has no verdict.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::Value;
 
 use crate::calling::CallError;
 use crate::config::hooks::HookError;
@@ -38,8 +41,11 @@ pub enum RunError {
     )]
     TooManyRows { test: usize, max: usize },
     /// The file of a variable could not be read.
-    #[error("failed to read the variable `{name}`: {reason}")]
-    Variable { name: String, reason: String },
+    #[error("failed to read the variable `{name}`: `{}`: {error}", .path.display())]
+    ReadVariable { name: String, path: PathBuf, error: std::io::Error },
+    /// The file of a variable is not YAML.
+    #[error("failed to read the variable `{name}`: {error}")]
+    ParseVariable { name: String, error: Diagnostic },
     /// The glob of a variable matches no file.
     #[error("no file matches `{pattern}`, the variable `{name}`")]
     NoFiles { pattern: String, name: String },
@@ -84,7 +90,7 @@ pub(super) enum RowError {
     NoVariables,
     /// `transformVars` of the test failed.
     #[error("{0}")]
-    TransformVars(std::sync::Arc<str>),
+    TransformVars(Arc<RowError>),
     #[error("the prompt function: {0}")]
     PromptFunction(ScriptError),
     #[error("the prompt cannot be rendered: {0}")]
@@ -110,4 +116,33 @@ pub(super) enum RowError {
     /// The model that compares outputs answered with an error.
     #[error("the grader `{id}` failed: {error}")]
     Grader { id: String, error: String },
+    #[error("`sequence` needs `config.inputs`, the list of its prompts")]
+    NoInputs,
+    #[error("the simulated user needs a model: name one in `config.userProvider` or `options.provider`")]
+    NoUser,
+    /// The model that plays a user answered with an error.
+    #[error("the simulated user: {0}")]
+    User(String),
+    #[error("the simulated user said nothing")]
+    SilentUser,
+    /// The text of `initialMessages` is not JSON.
+    #[error(transparent)]
+    ParseMessages(serde_json::Error),
+    #[error("`initialMessages` must be a list of messages")]
+    NotMessages,
+    #[error("`initialMessages` has something that is no message: {0}")]
+    NotAMessage(Value),
+    #[error("`{0}` needs `config.injectVar`, the variable that carries the attack")]
+    NoInjectVar(String),
+    #[error("`{name}` needs `config.{key}`: how the attacker goes about it")]
+    NoWay { name: String, key: &'static str },
+    #[error("the attacker needs a model: name one in `redteam.provider`")]
+    NoAttacker,
+    /// The model that writes the messages of an attack answered with an error.
+    #[error("the attacker `{id}`: {error}")]
+    Attacker { id: String, error: String },
+    #[error("the attacker `{id}` wrote no message: {said}")]
+    SilentAttacker { id: String, said: String },
+    #[error("the attacker wrote no message")]
+    NoAttack,
 }

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::error::RowError;
 use super::{RunError, asks_for_traces, compare};
 use crate::calling::spec::{self, ProviderSpec};
 use crate::config::prompts::{self, Prompt};
@@ -98,11 +99,11 @@ pub struct Plan {
     /// The number of the repetition.
     pub repeat: usize,
     /// The reason why `transformVars` of the test failed.
-    pub failed: Option<Arc<str>>,
+    pub failed: Option<Arc<RowError>>,
 }
 
 /// The variables of a test after its `transformVars`, or the reason why it failed; nothing for a test without one.
-pub type ChangedVars = Option<Result<Object, String>>;
+pub type ChangedVars = Option<Result<Object, RowError>>;
 
 impl Plan {
     /// Returns the plan with another test, whose variables are its row's.
@@ -180,7 +181,7 @@ pub fn rows(
         let (vars, failed) = match changed {
             None => (own(), None),
             Some(Ok(vars)) => (vars, None),
-            Some(Err(error)) => (own(), Some(error.into())),
+            Some(Err(error)) => (own(), Some(Arc::new(error))),
         };
         let vars = load_vars(&vars, base, whole)?;
         let combinations: Vec<Arc<Packed>> = if whole {
@@ -266,17 +267,16 @@ fn load_text(name: &str, text: &str, base: &Path) -> Result<Value, RunError> {
     if !text.starts_with("file://") || is_code(text) {
         return Ok(json!(text));
     }
-    let failed = |reason| RunError::Variable { name: name.to_owned(), reason };
     let path = files::resolve(base, text);
     if path.is_file() || !files::is_glob(text) {
-        return Ok(json!(load(&path).map_err(failed)?));
+        return Ok(json!(load(name, &path)?));
     }
     let found = files::expand(&path.to_string_lossy());
     if found.is_empty() {
         return Err(RunError::NoFiles { pattern: text.to_owned(), name: name.to_owned() });
     }
-    let texts = found.iter().map(|path| load(path)).collect::<Result<Vec<_>, _>>();
-    Ok(json!(texts.map_err(failed)?))
+    let texts = found.iter().map(|path| load(name, path)).collect::<Result<Vec<_>, _>>();
+    Ok(json!(texts?))
 }
 
 /// Extensions of files with sound, whose content is a variable in base64.
@@ -291,8 +291,9 @@ pub fn is_code(reference: &str) -> bool {
     extension == "py" || files::is_javascript(&extension)
 }
 
-fn load(path: &Path) -> Result<String, String> {
-    let read = |error: std::io::Error| format!("`{}`: {error}", path.display());
+/// The content of a file as the value of the variable `name`.
+fn load(name: &str, path: &Path) -> Result<String, RunError> {
+    let read = |error| RunError::ReadVariable { name: name.to_owned(), path: path.to_owned(), error };
     let extension = files::extension(&path.to_string_lossy());
     let media: BTreeMap<&str, &str> = BTreeMap::from([
         ("png", "image/png"),
@@ -319,7 +320,8 @@ fn load(path: &Path) -> Result<String, String> {
     let text = std::fs::read_to_string(path).map_err(read)?;
     match extension.as_str() {
         "yaml" | "yml" => {
-            let node = Node::parse(&text, &path.into()).map_err(|finding| finding.to_string())?;
+            let parsed = |error| RunError::ParseVariable { name: name.to_owned(), error };
+            let node = Node::parse(&text, &path.into()).map_err(parsed)?;
             Ok(node.to_value().to_string())
         }
         _ => Ok(text.trim_start_matches('\u{feff}').trim().to_owned()),

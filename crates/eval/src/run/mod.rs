@@ -121,7 +121,7 @@ pub struct Run {
     /// Messages of attackers that have succeeded.
     successes: Mutex<Vec<String>>,
     /// How rows are traced.
-    tracing: traces::Settings,
+    tracing: traces::TraceSettings,
     /// The spans of the rows in work.
     traces: Arc<Collector>,
 }
@@ -263,7 +263,7 @@ async fn run_suite(mut suite: Suite, mut options: RunOptions, control: Control) 
 
 /// Starts the receiver of spans. A suite may say that its run goes on without one.
 async fn receive(
-    settings: &traces::Settings,
+    settings: &traces::TraceSettings,
     traces: &Arc<Collector>,
     observer: &dyn Observer,
 ) -> Result<Option<Receiver>, RunError> {
@@ -335,7 +335,7 @@ async fn changed_vars(tests: &[Object], workers: &Workers) -> Vec<expand::Change
     for test in tests {
         let code = test_cases::option(test, "transformVars").filter(|code| !code.is_null());
         all.push(match code {
-            Some(code) => Some(change_vars(code, test, workers).await.map_err(|error| error.to_string())),
+            Some(code) => Some(change_vars(code, test, workers).await),
             None => None,
         });
     }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::error::RowError;
 use super::expand::Plan;
 use super::{Run, attacker, row};
 use crate::calling::spec::{ProviderSpec, Turns};
-use crate::calling::{Call, CallError, Provider, Role};
+use crate::calling::{Call, Provider, Role};
 use crate::grading::aggregate::{add_tokens, zero_tokens};
 use crate::model::{Object, ProviderResponse, TokenUsage};
 use crate::provider::settings;
@@ -58,10 +59,9 @@ async fn asked(
     plan: &Plan,
     other: &ProviderSpec,
     call: &Call<'_>,
-) -> Result<ProviderResponse, String> {
-    let provider = run.models.make(other).map_err(|error| error.to_string())?;
-    let config = row::configuration(run, plan, (other, &*provider), call.vars, Object::new());
-    let config = config.map_err(|error| error.to_string())?;
+) -> Result<ProviderResponse, RowError> {
+    let provider = run.models.make(other)?;
+    let config = row::configuration(run, plan, (other, &*provider), call.vars, Object::new())?;
     Ok(run.models.call(&*provider, Role::Text, &Call { config: &config, ..*call }, plan.repeat).await)
 }
 
@@ -111,8 +111,8 @@ impl Talk<'_> {
         self.config.get(key).and_then(Value::as_str).filter(|text| !text.is_empty())
     }
 
-    fn rendered(&self, text: &str, vars: &Object) -> Result<String, String> {
-        self.run.templates.render(text, vars).map_err(|error| error.to_string())
+    fn rendered(&self, text: &str, vars: &Object) -> Result<String, RowError> {
+        Ok(self.run.templates.render(text, vars)?)
     }
 
     /// Whether the provider of the column keeps the conversation itself.
@@ -128,7 +128,7 @@ impl Talk<'_> {
     }
 
     /// Asks the provider of the column.
-    pub(super) async fn ask(&mut self, prompt: &str) -> Result<ProviderResponse, String> {
+    pub(super) async fn ask(&mut self, prompt: &str) -> Result<ProviderResponse, RowError> {
         let mut context = self.call.context.clone();
         if let Some(vars) = context.get_mut("vars") {
             *vars = Value::Object(self.vars.clone());
@@ -137,7 +137,7 @@ impl Talk<'_> {
         let response = self.run.models.call(self.provider, Role::Text, &call, self.plan.repeat).await;
         self.spent.add(&response);
         if let Some(error) = response.error {
-            return Err(error);
+            return Err(RowError::Answer(error));
         }
         if let Some(session) = &response.session_id {
             self.vars.insert("sessionId".to_owned(), json!(session));
@@ -146,9 +146,9 @@ impl Talk<'_> {
     }
 
     /// Asks the prompts of `inputs` one after the other, and joins the answers.
-    async fn sequence(&mut self) -> Result<ProviderResponse, String> {
+    async fn sequence(&mut self) -> Result<ProviderResponse, RowError> {
         let Some(inputs) = self.config.get("inputs").and_then(Value::as_array).cloned() else {
-            return Err("`sequence` needs `config.inputs`, the list of its prompts".to_owned());
+            return Err(RowError::NoInputs);
         };
         let separator = self.setting("separator").unwrap_or("\n---\n").to_owned();
         let mut vars = self.vars.clone();
@@ -162,7 +162,7 @@ impl Talk<'_> {
     }
 
     /// Has a model play a user who talks to the provider of the column.
-    async fn with_user(&mut self) -> Result<ProviderResponse, String> {
+    async fn with_user(&mut self) -> Result<ProviderResponse, RowError> {
         let instructions = self.setting("instructions").unwrap_or("{{instructions}}").to_owned();
         let instructions = self.rendered(&instructions, &self.vars)?;
         let user = self.user()?;
@@ -195,34 +195,31 @@ impl Talk<'_> {
     }
 
     /// The model that plays the user: that of the configuration, else the one that grades.
-    fn user(&self) -> Result<ProviderSpec, String> {
+    fn user(&self) -> Result<ProviderSpec, RowError> {
         let options = &self.plan.case().options;
         let named = self.config.get("userProvider").or_else(|| options.get("provider"));
         let spec = named.and_then(|named| ProviderSpec::of_test(named, self.run.workers.base()));
         let spec = spec.filter(|spec| Turns::of(&spec.id).is_none());
-        spec.ok_or_else(|| {
-            "the simulated user needs a model: name one in `config.userProvider` or `options.provider`"
-                .to_owned()
-        })
+        spec.ok_or(RowError::NoUser)
     }
 
     /// Returns the messages that the conversation begins with: those of the variable, else those of the configuration.
-    fn first_messages(&self) -> Result<Vec<Value>, String> {
+    fn first_messages(&self) -> Result<Vec<Value>, RowError> {
         let given = self.vars.get("initialMessages").filter(|given| !given.is_null() && *given != "");
         let list = match given.or_else(|| self.config.get("initialMessages")) {
             None | Some(Value::Null) => return Ok(Vec::new()),
-            Some(Value::String(text)) => serde_json::from_str(text).map_err(|error| error.to_string())?,
+            Some(Value::String(text)) => serde_json::from_str(text).map_err(RowError::ParseMessages)?,
             Some(list) => list.clone(),
         };
         let mut messages = Vec::new();
-        for each in list.as_array().ok_or("`initialMessages` must be a list of messages")? {
+        for each in list.as_array().ok_or(RowError::NotMessages)? {
             let field =
                 |key: &str| each.get(key).and_then(Value::as_str).map(|text| self.rendered(text, &self.vars));
             match (field("role").transpose()?, field("content").transpose()?) {
                 (Some(role), Some(content)) if ["user", "assistant", "system"].contains(&role.as_str()) => {
                     messages.push(message(&role, &content));
                 }
-                _ => return Err(format!("`initialMessages` has something that is no message: {each}")),
+                _ => return Err(RowError::NotAMessage(each.clone())),
             }
         }
         Ok(messages)
@@ -234,7 +231,7 @@ impl Talk<'_> {
         user: &ProviderSpec,
         instructions: &str,
         messages: &[Value],
-    ) -> Result<String, String> {
+    ) -> Result<String, RowError> {
         let mut chat = vec![message("system", &USER.replace("{instructions}", instructions))];
         // Some services want a user to begin.
         chat.push(message("user", "(The conversation begins.)"));
@@ -244,20 +241,18 @@ impl Talk<'_> {
         });
         chat.extend(turned);
         let prompt = Value::Array(chat).to_string();
-        let failed = |error: CallError| error.to_string();
         let call = Call { prompt: &prompt, vars: &self.vars, config: &user.config, context: &Value::Null };
-        let response =
-            self.run.models.ask(user, Role::Text, &call, self.plan.repeat).await.map_err(failed)?;
+        let response = self.run.models.ask(user, Role::Text, &call, self.plan.repeat).await?;
         self.spent.add(&response);
         match (response.error, response.output) {
-            (Some(error), _) => Err(format!("the simulated user: {error}")),
+            (Some(error), _) => Err(RowError::User(error)),
             (None, Some(output)) => Ok(to_text(&output)),
-            (None, None) => Err("the simulated user said nothing".to_owned()),
+            (None, None) => Err(RowError::SilentUser),
         }
     }
 
     /// Has the provider of the column answer the last message, to which a target that keeps the conversation gets no more.
-    async fn answer(&mut self, messages: &mut Vec<Value>) -> Result<ProviderResponse, String> {
+    async fn answer(&mut self, messages: &mut Vec<Value>) -> Result<ProviderResponse, RowError> {
         let system = message("system", self.call.prompt);
         let last = messages.last().cloned().unwrap_or_default();
         let last = message("user", &to_text(&last["content"]));

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::files::Files;
 use super::filters;
 use super::globals;
-use super::syntax::{Binary, Expr, Imported, Macro, Part, Unary};
+use super::syntax::{Binary, Expr, ImportedNames, Macro, Part, Unary};
 use super::value::{self, Val};
 use super::{TemplateError, methods};
 use crate::model::Object;
@@ -114,8 +114,8 @@ impl<'v> Interpreter<'v> {
             Part::Import { file, names, with_context } => {
                 let module = self.module(file, *with_context)?;
                 match names {
-                    Imported::All(name) => self.assign(name, Val::Module(module)),
-                    Imported::Some(names) => {
+                    ImportedNames::All(name) => self.assign(name, Val::Module(module)),
+                    ImportedNames::Some(names) => {
                         for (name, own) in names {
                             match Val::exported(&module, name) {
                                 Val::Undefined => return Err(error(format!("cannot import `{name}`"))),

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::model::Object;
-use syntax::{Expr, Imported, Part};
+use syntax::{Expr, ImportedNames, Part};
 
 /// Reason why a template could not be rendered.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -174,8 +174,8 @@ fn parts_bind(parts: &[Part], bound: &mut Vec<String>) {
                 bound.extend(found.parameters.iter().map(|(name, _)| name.clone()));
                 parts_bind(&found.body, bound);
             }
-            Part::Import { names: Imported::All(name), .. } => bound.push(name.clone()),
-            Part::Import { names: Imported::Some(all), .. } => {
+            Part::Import { names: ImportedNames::All(name), .. } => bound.push(name.clone()),
+            Part::Import { names: ImportedNames::Some(all), .. } => {
                 bound.extend(all.iter().map(|(_, name)| name.clone()));
             }
             Part::Call(_, body) => parts_bind(&body.body, bound),

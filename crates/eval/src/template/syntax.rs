@@ -26,7 +26,7 @@ pub enum Part {
     /// `{% import "file" as name %}` and `{% from "file" import a, b as c %}`.
     Import {
         file: Expr,
-        names: Imported,
+        names: ImportedNames,
         /// Whether the file sees the variables of the template that imports it.
         with_context: bool,
     },
@@ -34,7 +34,7 @@ pub enum Part {
 
 /// Names that are imported from a file: all of it under one name, or some of its names under others.
 #[derive(Debug, Clone)]
-pub enum Imported {
+pub enum ImportedNames {
     All(String),
     Some(Vec<(String, String)>),
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::{Settings, Span, Trace};
+use super::{Span, Trace, TraceSettings};
 use crate::reading::Env;
 
 /// The most spans of a trace that are kept.
@@ -22,7 +22,7 @@ pub struct Collector {
 
 impl Collector {
     /// A collector without traces.
-    pub fn new(settings: &Settings) -> Arc<Self> {
+    pub fn new(settings: &TraceSettings) -> Arc<Self> {
         Arc::new(Self { redacted: settings.redacted.clone(), ..Self::default() })
     }
 
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn spans_of_traces_that_nobody_began_are_not_kept() {
-        let collector = Collector::new(&Settings::default());
+        let collector = Collector::new(&TraceSettings::default());
         let traced = collector.begin();
         assert!(traced.parent().starts_with(&format!("00-{}-", traced.id())));
         collector.add(traced.id(), span("a", "one"));

@@ -10,7 +10,7 @@ mod settings;
 
 pub use collector::{Collector, Traced};
 pub use receiver::{Receiver, ReceiverError};
-pub use settings::{Settings, port_of};
+pub use settings::{TraceSettings, port_of};
 
 use serde::Serialize;
 use serde_json::Value;

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::{Collector, Settings, otlp};
+use super::{Collector, TraceSettings, otlp};
 
 /// The longest request, also after it is unpacked.
 const MAX_BODY: usize = 10 * 1024 * 1024;
@@ -41,7 +41,7 @@ impl Drop for Receiver {
 
 struct Shared {
     collector: Arc<Collector>,
-    settings: Settings,
+    settings: TraceSettings,
 }
 
 impl Receiver {
@@ -50,7 +50,7 @@ impl Receiver {
     /// # Errors
     /// When the address cannot be bound.
     pub async fn start(
-        settings: &Settings,
+        settings: &TraceSettings,
         collector: &Arc<Collector>,
     ) -> Result<Option<Self>, ReceiverError> {
         let Some((host, port)) = &settings.address else { return Ok(None) };

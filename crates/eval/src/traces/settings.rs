@@ -7,7 +7,7 @@ const PORT: u16 = 4318;
 
 /// How rows are traced.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Settings {
+pub struct TraceSettings {
     /// Whether all rows are traced, and not only those whose tests say so.
     pub all: bool,
     /// The host and the port of the receiver; nothing if there is none.
@@ -24,7 +24,7 @@ pub struct Settings {
     pub optional: bool,
 }
 
-impl Settings {
+impl TraceSettings {
     /// Reads the section, in which values that are no settings were reported before.
     pub fn of(section: &Value) -> Self {
         let list = |value: Option<&Value>| {
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_section_says_where_spans_are_received() {
-        let settings = Settings::of(&json!({
+        let settings = TraceSettings::of(&json!({
             "enabled": true, "commandToolNames": ["bash"],
             "otlp": {"http": {"enabled": true, "port": "5318", "acceptFormats": ["json"], "redactAttributes": [" Secret "]}},
         }));
@@ -76,8 +76,11 @@ mod tests {
             (settings.redacted, settings.command_tools),
             (vec!["secret".to_owned()], vec!["bash".to_owned()])
         );
-        assert_eq!(Settings::of(&json!({"otlp": {"http": {}}})).address.map(|(_, port)| port), Some(4318));
-        assert_eq!(Settings::of(&json!({"otlp": {"http": {"enabled": false}}})).address, None);
-        assert_eq!(Settings::of(&Value::Null).address, None);
+        assert_eq!(
+            TraceSettings::of(&json!({"otlp": {"http": {}}})).address.map(|(_, port)| port),
+            Some(4318)
+        );
+        assert_eq!(TraceSettings::of(&json!({"otlp": {"http": {"enabled": false}}})).address, None);
+        assert_eq!(TraceSettings::of(&Value::Null).address, None);
     }
 }

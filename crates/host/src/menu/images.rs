@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use sandcove_image::LayerStore;
-use sandcove_image::oci::{Begun, Blob, ImportJob, Limits, Sha256Digest, Target, TargetError};
+use sandcove_image::oci::{Blob, ImportJob, ImportStart, Limits, Sha256Digest, Target, TargetError};
 
 use super::objects::Object;
 use super::{Menu, Result, Served, blocking, done};
@@ -24,10 +24,10 @@ impl Menu {
             None => store.begin(config, limits).await?,
         };
         Ok(match begun {
-            Begun::Exists { size_bytes, lease } => {
+            ImportStart::Exists { size_bytes, lease } => {
                 self.hold(Answer::ImageExists(size_bytes), Object::Lease { _lease: lease })?
             }
-            Begun::Import(import) => self.hold(Answer::Done, Object::Import(import))?,
+            ImportStart::Import(import) => self.hold(Answer::Done, Object::Import(import))?,
         })
     }
 

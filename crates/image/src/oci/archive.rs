@@ -157,7 +157,7 @@ impl Archive {
         let mut at = top;
         for _ in 0..4 {
             let bytes = self.blob(&at, MAX_MANIFEST)?;
-            match Document::parse(&bytes).map_err(|why| self.invalid(why))? {
+            match Document::parse(&bytes).map_err(|error| self.invalid(error.to_string()))? {
                 Document::Index(manifests) => at = choose(&self.image, &manifests)?.clone(),
                 Document::Manifest { config, layers } => {
                     let bytes = self.blob(&config, MAX_CONFIG)?;
@@ -206,13 +206,13 @@ impl Archive {
     }
 
     fn config(&self, bytes: &[u8]) -> Result<Config> {
-        Config::parse(bytes).map_err(|why| self.invalid(why))
+        Config::parse(bytes).map_err(|error| self.invalid(error.to_string()))
     }
 
     fn blob(&self, descriptor: &Descriptor, limit: u64) -> Result<Vec<u8>> {
         let name = blob_name(&descriptor.digest);
         let bytes = self.read(&name, limit)?;
-        check(&bytes, descriptor, &name).map_err(|why| self.invalid(why))?;
+        check(&bytes, descriptor, &name).map_err(|error| self.invalid(error.to_string()))?;
         Ok(bytes)
     }
 

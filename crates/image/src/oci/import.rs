@@ -14,12 +14,12 @@ use super::digest::Digest;
 use super::download::download;
 use super::error::{Error, Result};
 use super::layer::{LayerError, Limits};
-use super::manifest::{Config, Descriptor, Document, MAX_CONFIG};
+use super::manifest::{Config, Descriptor, Document, DocumentError, MAX_CONFIG};
 use super::platform::Platform;
 use super::reference::Reference;
 use super::registry::Registry;
 use super::settings::{Credentials, Progress, Settings};
-use super::target::{Begun, Target, TargetError, TargetImport};
+use super::target::{ImportStart, Target, TargetError, TargetImport};
 use crate::LayerId;
 
 /// Maximum depth of indexes in indexes.
@@ -57,7 +57,8 @@ pub(super) async fn from_registry<T: Target>(
 ) -> Result<Image<T::Lease>> {
     let reference = Reference::parse(image)?;
     let registry = Registry::open(image, &reference, credentials, settings).await?;
-    let invalid = |reason| Error::Invalid { image: image.to_owned(), reason };
+    let invalid = |reason: String| Error::Invalid { image: image.to_owned(), reason };
+    let wrong = |error: DocumentError| invalid(error.to_string());
     let mut bytes = registry.manifest(&reference.version()).await?;
     let digest = Digest::of(&bytes);
     if let Some(expected) = reference.digest
@@ -67,7 +68,7 @@ pub(super) async fn from_registry<T: Target>(
     }
     let mut indexes = 0;
     let (config, layers) = loop {
-        match Document::parse(&bytes).map_err(invalid)? {
+        match Document::parse(&bytes).map_err(wrong)? {
             Document::Manifest { config, layers } => break (config, layers),
             Document::Index(manifests) => {
                 indexes += 1;
@@ -76,7 +77,7 @@ pub(super) async fn from_registry<T: Target>(
                 }
                 let chosen = choose(image, &manifests)?;
                 bytes = registry.manifest(&chosen.digest.to_string()).await?;
-                check(&bytes, chosen, "a manifest").map_err(invalid)?;
+                check(&bytes, chosen, "a manifest").map_err(wrong)?;
             }
         }
     };
@@ -87,9 +88,9 @@ pub(super) async fn from_registry<T: Target>(
         )));
     }
     let config_bytes = registry.small_blob(&config.digest, MAX_CONFIG).await?;
-    check(&config_bytes, &config, "the configuration").map_err(invalid)?;
+    check(&config_bytes, &config, "the configuration").map_err(wrong)?;
     let config_digest = config.digest;
-    let config = Config::parse(&config_bytes).map_err(invalid)?;
+    let config = Config::parse(&config_bytes).map_err(wrong)?;
     let plan = Plan { image: image.to_owned(), digest, config, config_digest, layers };
     run(target, plan, Blobs::Registry(registry), settings, progress).await
 }
@@ -120,13 +121,18 @@ pub(super) fn choose<'a>(image: &str, manifests: &'a [Descriptor]) -> Result<&'a
 }
 
 /// Checks size and digest of a document.
-pub(super) fn check(bytes: &[u8], expected: &Descriptor, what: &str) -> std::result::Result<(), String> {
+pub(super) fn check(
+    bytes: &[u8],
+    expected: &Descriptor,
+    what: &str,
+) -> std::result::Result<(), DocumentError> {
     if bytes.len() as u64 != expected.size {
-        return Err(format!("{what} has {} bytes instead of {}", bytes.len(), expected.size));
+        let what = what.to_owned();
+        return Err(DocumentError::Size { what, found: bytes.len(), expected: expected.size });
     }
     let found = Digest::of(bytes);
     if found != expected.digest {
-        return Err(format!("{what} has the digest {found} instead of {}", expected.digest));
+        return Err(DocumentError::Digest { what: what.to_owned(), found, expected: expected.digest });
     }
     Ok(())
 }
@@ -148,11 +154,11 @@ async fn run<T: Target>(
     let limits = Limits { bytes: settings.max_bytes, entries: settings.max_entries };
     let begun = target.begin(*plan.config_digest.bytes(), limits).await;
     let (size_bytes, lease) = match begun.map_err(|error| named(&plan.image, None, error))? {
-        Begun::Exists { size_bytes, lease } => {
+        ImportStart::Exists { size_bytes, lease } => {
             progress(Progress::Exists);
             (size_bytes, lease)
         }
-        Begun::Import(import) => {
+        ImportStart::Import(import) => {
             let names: Vec<String> = plan.layers.iter().map(|layer| layer.digest.to_string()).collect();
             let (sender, mut reports) = mpsc::channel(64);
             let mut show = |report: Report| match report {

@@ -55,40 +55,58 @@ struct Fields {
     layers: Option<Vec<Descriptor>>,
 }
 
+/// Reason why a document of an image cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DocumentError {
+    #[error("its manifest cannot be read: {0}")]
+    Manifest(serde_json::Error),
+    #[error("its configuration cannot be read: {0}")]
+    Config(serde_json::Error),
+    #[error(
+        "its manifest has the format of Docker before 1.10 (schema 1); push it again with a current client"
+    )]
+    Schema1,
+    #[error("it has {0} layers; {max} are supported", max = MAX_LAYERS)]
+    TooManyLayers(usize),
+    #[error("a layer has the media type '{0}', which is not supported")]
+    MediaType(String),
+    #[error("its manifest is neither a manifest nor an index")]
+    Neither,
+    #[error("{what} has {found} bytes instead of {expected}")]
+    Size { what: String, found: usize, expected: u64 },
+    #[error("{what} has the digest {found} instead of {expected}")]
+    Digest { what: String, found: Digest, expected: Digest },
+}
+
 impl Document {
     /// Parses a manifest or index. A document that could be either is refused, since others may read it differently.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let fields: Fields =
-            serde_json::from_slice(bytes).map_err(|error| format!("its manifest cannot be read: {error}"))?;
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, DocumentError> {
+        let fields: Fields = serde_json::from_slice(bytes).map_err(DocumentError::Manifest)?;
         match fields {
-            Fields { schema_version: 1, .. } => Err(
-                "its manifest has the format of Docker before 1.10 (schema 1); push it again with a current client".into(),
-            ),
-            Fields { manifests: Some(manifests), config: None, layers: None, .. } => Ok(Self::Index(manifests)),
+            Fields { schema_version: 1, .. } => Err(DocumentError::Schema1),
+            Fields { manifests: Some(manifests), config: None, layers: None, .. } => {
+                Ok(Self::Index(manifests))
+            }
             Fields { manifests: None, config: Some(config), layers: Some(layers), .. } => {
                 if layers.len() > MAX_LAYERS {
-                    return Err(format!("it has {} layers; {MAX_LAYERS} are supported", layers.len()));
+                    return Err(DocumentError::TooManyLayers(layers.len()));
                 }
                 for layer in &layers {
                     check_media_type(&layer.media_type)?;
                 }
                 Ok(Self::Manifest { config, layers })
             }
-            _ => Err("its manifest is neither a manifest nor an index".into()),
+            _ => Err(DocumentError::Neither),
         }
     }
 }
 
 /// Accepts tar layers, whatever compresses them: the first bytes of a layer say that. Others are encrypted or are no files.
-fn check_media_type(media_type: &str) -> Result<(), String> {
+fn check_media_type(media_type: &str) -> Result<(), DocumentError> {
     let known = ["application/vnd.oci.image.layer.", "application/vnd.docker.image.rootfs."];
     let is_known = media_type.is_empty()
         || (known.iter().any(|prefix| media_type.starts_with(prefix)) && !media_type.ends_with("+encrypted"));
-    if is_known {
-        Ok(())
-    } else {
-        Err(format!("a layer has the media type '{media_type}', which is not supported"))
-    }
+    if is_known { Ok(()) } else { Err(DocumentError::MediaType(media_type.to_owned())) }
 }
 
 /// The configuration of an image.
@@ -122,8 +140,8 @@ struct RootFs {
 
 impl Config {
     /// Parses a configuration.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(bytes).map_err(|error| format!("its configuration cannot be read: {error}"))
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, DocumentError> {
+        serde_json::from_slice(bytes).map_err(DocumentError::Config)
     }
 
     /// Digests of the uncompressed layers, from the bottom.
@@ -194,7 +212,7 @@ mod tests {
             ("[]", "cannot be read"),
             (r#"{"schemaVersion":2}"#, "neither"),
         ] {
-            let error = Document::parse(text.as_bytes()).unwrap_err();
+            let error = Document::parse(text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }
     }
@@ -206,7 +224,7 @@ mod tests {
         {
             let layer = descriptor(media_type);
             let manifest = format!(r#"{{"config":{layer},"layers":[{layer}]}}"#);
-            assert!(Document::parse(manifest.as_bytes()).unwrap_err().contains(media_type));
+            assert!(Document::parse(manifest.as_bytes()).unwrap_err().to_string().contains(media_type));
         }
     }
 

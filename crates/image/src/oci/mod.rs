@@ -62,7 +62,7 @@ pub use layer::{LayerError, Limits};
 pub use platform::Platform;
 pub use process::unpack_as_asked;
 pub use settings::{CreatedSocket, Credentials, Guard, Mirror, Progress, Settings};
-pub use target::{Begun, ImportJob, Sha256Digest, StoreImport, Target, TargetError, TargetImport};
+pub use target::{ImportJob, ImportStart, Sha256Digest, StoreImport, Target, TargetError, TargetImport};
 
 use crate::Lease;
 

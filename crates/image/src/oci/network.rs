@@ -225,7 +225,7 @@ impl Network {
                 .map_err(|_| refused(format!("a certificate cannot be for '{shown}'")))?,
             None => return Err(refused("a URL of the registry has no host".to_owned())),
         };
-        let connector = self.tls.get_or_try_init(connector).await.map_err(NetworkError::Failed)?;
+        let connector = self.tls.get_or_try_init(connector).await?;
         let failed = |why: String| NetworkError::Failed(format!("no TLS connection to '{shown}': {why}"));
         timeout(CONNECT_TIMEOUT, connector.connect(name, stream))
             .await
@@ -234,18 +234,32 @@ impl Network {
     }
 }
 
+/// Reason why a body was not read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BodyError {
+    #[error("no data for 60 s")]
+    Idle,
+    #[error("the connection broke: {0}")]
+    Broken(hyper::Error),
+    #[error("the answer has more than {0} bytes")]
+    TooLong(u64),
+}
+
 /// Reads a body of at most `limit` bytes.
-pub(super) async fn read(mut response: Response<Incoming>, limit: u64) -> std::result::Result<Bytes, String> {
+pub(super) async fn read(
+    mut response: Response<Incoming>,
+    limit: u64,
+) -> std::result::Result<Bytes, BodyError> {
     let mut body = BytesMut::new();
     loop {
         let frame = timeout(IDLE_TIMEOUT, response.body_mut().frame());
-        match frame.await.map_err(|_| "no data for 60 s".to_owned())? {
+        match frame.await.map_err(|_| BodyError::Idle)? {
             Some(Ok(frame)) => body.extend_from_slice(frame.data_ref().map_or(&[], |data| data.as_ref())),
-            Some(Err(error)) => return Err(format!("the connection broke: {error}")),
+            Some(Err(error)) => return Err(BodyError::Broken(error)),
             None => return Ok(body.freeze()),
         }
         if body.len() as u64 > limit {
-            return Err(format!("the answer has more than {limit} bytes"));
+            return Err(BodyError::TooLong(limit));
         }
     }
 }
@@ -267,16 +281,16 @@ fn refused(text: String) -> NetworkError {
     NetworkError::Refused(text)
 }
 
-async fn connector() -> std::result::Result<TlsConnector, String> {
+async fn connector() -> Result<TlsConnector> {
     let read = tokio::task::spawn_blocking(|| {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
+            .map_err(|error| NetworkError::Failed(error.to_string()))?
             .with_root_certificates(roots)
             .with_no_client_auth();
         Ok(TlsConnector::from(Arc::new(config)))
     });
-    read.await.unwrap_or_else(|error| Err(error.to_string()))
+    read.await.unwrap_or_else(|error| Err(NetworkError::Failed(error.to_string())))
 }

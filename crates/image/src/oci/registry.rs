@@ -117,7 +117,7 @@ impl Registry {
                 let failure = match self.request(origin, path, headers).await {
                     Ok(response) => match read(response, limit).await {
                         Ok(body) => return Ok(body),
-                        Err(reason) => Failure::Passing(self.broken(reason)),
+                        Err(error) => Failure::Passing(self.broken(error.to_string())),
                     },
                     Err(failure) => failure,
                 };

@@ -38,7 +38,7 @@ type Result<T> = std::result::Result<T, TargetError>;
 
 /// The result of waiting for a turn to import an image.
 #[derive(Debug)]
-pub enum Begun<I, L> {
+pub enum ImportStart<I, L> {
     /// The image has been imported before.
     Exists {
         /// Size of its files, bytes; 0 if it is not known.
@@ -62,7 +62,7 @@ pub trait Target: Clone + Send + Sync + 'static {
         &self,
         config: Sha256Digest,
         limits: Limits,
-    ) -> impl Future<Output = Result<Begun<Self::Import, Self::Lease>>> + Send;
+    ) -> impl Future<Output = Result<ImportStart<Self::Import, Self::Lease>>> + Send;
 
     /// Creates an empty file without a name on the disk of the layers.
     fn scratch(&self) -> impl Future<Output = Result<File>> + Send;
@@ -145,7 +145,7 @@ impl Target for LayerStore {
     type Import = StoreImport;
 
     /// Unpacks in this process.
-    async fn begin(&self, config: Sha256Digest, limits: Limits) -> Result<Begun<StoreImport, Lease>> {
+    async fn begin(&self, config: Sha256Digest, limits: Limits) -> Result<ImportStart<StoreImport, Lease>> {
         self.begin_with(config, move |tree| {
             let is_cancelled = Arc::<AtomicBool>::default();
             let unpacker = Unpacker::new(tree, limits, is_cancelled.clone()).map_err(TargetError::Layer)?;
@@ -168,7 +168,7 @@ impl LayerStore {
         config: Sha256Digest,
         limits: Limits,
         start: impl FnOnce(&Path) -> io::Result<Child> + Send + 'static,
-    ) -> Result<Begun<StoreImport, Lease>> {
+    ) -> Result<ImportStart<StoreImport, Lease>> {
         self.begin_with(config, move |tree| {
             let process = start(tree).and_then(|child| UnpackProcess::new(child, limits));
             let process = process.map_err(TargetError::Host)?;
@@ -182,18 +182,18 @@ impl LayerStore {
         &self,
         config: Sha256Digest,
         start: impl FnOnce(&Path) -> Result<(Unpacking, Cancel)> + Send + 'static,
-    ) -> Result<Begun<StoreImport, Lease>> {
+    ) -> Result<ImportStart<StoreImport, Lease>> {
         let id = LayerId::of_image(&config);
         let importing = match self.turn(&id).await.map_err(host)? {
             Turn::Exists(lease) => {
-                return Ok(Begun::Exists { size_bytes: stored_size(&self.path(&id)), lease });
+                return Ok(ImportStart::Exists { size_bytes: stored_size(&self.path(&id)), lease });
             }
             Turn::Import(importing) => importing,
         };
         blocking(move || {
             let (unpacker, cancel) = start(&importing.tree)?;
             let parts = Mutex::new(Some(Parts { unpacker, importing }));
-            Ok(Begun::Import(StoreImport { job: ImportJob(Arc::new(Job { parts, id })), cancel }))
+            Ok(ImportStart::Import(StoreImport { job: ImportJob(Arc::new(Job { parts, id })), cancel }))
         })
         .await
     }

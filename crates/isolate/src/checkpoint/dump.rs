@@ -13,7 +13,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use super::budget::Budget;
 use super::common::Common;
 use super::comparison::{Comparison, Pages};
-use super::generation::Begun;
+use super::generation::NewGeneration;
 use super::inotify::Watcher;
 use super::refusal::refused;
 use super::{
@@ -42,7 +42,7 @@ const STORED: [&str; 4] = ["proc", "tmpfs", "devpts", "mqueue"];
 const BUILT: [&str; 4] = ["/dev", "/sys", "/proc/vmstat", "/proc/sys/kernel/random/boot_id"];
 
 /// A sandbox to be stored.
-pub(crate) struct Subject<'a> {
+pub(crate) struct DumpSource<'a> {
     /// Facts about its processes, of the same freeze.
     pub(crate) found: Found,
     /// The control group that is frozen.
@@ -66,12 +66,12 @@ pub(crate) struct Subject<'a> {
 pub(crate) async fn dump(
     criu: &Program,
     dialer: &Dialer,
-    mut subject: Subject<'_>,
-    begun: &mut Begun,
+    mut source: DumpSource<'_>,
+    begun: &mut NewGeneration,
 ) -> Result<()> {
     let directory = &begun.path().to_owned();
     let began = Instant::now();
-    let Found { pid, pids, mounts, foreign, .. } = &subject.found;
+    let Found { pid, pids, mounts, foreign, .. } = &source.found;
     let failed = |source| Error::Kernel { action: format!("store process {pid}"), source };
 
     let program = criu.command();
@@ -86,25 +86,25 @@ pub(crate) async fn dump(
         .arg(directory)
         .args(["--log-file", LOG, "--no-default-config", "--leave-running", "--network-lock", "skip"])
         .args(["--ghost-limit", "1G", "--freeze-cgroup"])
-        .arg(&subject.group)
+        .arg(&source.group)
         .args(COMMON)
-        .args(subject.may_skip.then_some("--skip-in-flight"))
+        .args(source.may_skip.then_some("--skip-in-flight"))
         .args(mounts.built.iter().map(|path| format!("--external=mnt[{path}]:{path}")))
         .args(foreign.keys().map(|name| format!("--external={name}")))
         .env_clear()
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
         .env("SANDCOVE_COMMON", "1")
-        .env("SANDCOVE_CACHE", subject.cache)
+        .env("SANDCOVE_CACHE", source.cache)
         .current_dir("/")
         .stdin(Stdio::from(lock))
         .stdout(Stdio::from(reader))
         .stderr(Stdio::null());
     sys::start_without_precedence(&mut command);
     // The namespace belongs to the user namespace above the sandbox's, which is not stored: CRIU has to be inside.
-    let child = dialer.create(subject.network, move || command.spawn()).await.map_err(failed)?;
-    let images = Images { directory, max_bytes: subject.max_bytes };
+    let child = dialer.create(source.network, move || command.spawn()).await.map_err(failed)?;
+    let images = Images { directory, max_bytes: source.max_bytes };
     let common = {
-        let (common, pids) = (subject.common.take(), pids.clone());
+        let (common, pids) = (source.common.take(), pids.clone());
         blocking(move || Ok(common.map(|common| common.report(&pids, writer))))
     };
     let (common, status) = tokio::join!(common, wait(child, &images));
@@ -114,12 +114,12 @@ pub(crate) async fn dump(
     match status {
         Some(status) if status.success() => {}
         Some(_) if images.are_too_large() => {
-            return Err(Error::MemoryTooLarge { max_bytes: subject.max_bytes });
+            return Err(Error::MemoryTooLarge { max_bytes: source.max_bytes });
         }
         Some(_) => return Err(refused(first_error(&std::fs::read_to_string(log).unwrap_or_default()))),
         None => return Err(refused(format!("CRIU did not end within {} s", TIMEOUT.as_secs()))),
     }
-    let (pid, found, directory) = (*pid, subject.found, directory.to_owned());
+    let (pid, found, directory) = (*pid, source.found, directory.to_owned());
     begun.known = blocking(move || complete(&found, common, &directory)).await?;
     tracing::debug!(pid, ?dumped, completed = ?began.elapsed(), "processes stored");
     Ok(())

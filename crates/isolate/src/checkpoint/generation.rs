@@ -58,14 +58,14 @@ pub(crate) struct Generations {
 }
 
 /// A directory for new images. It is locked.
-pub(crate) struct Begun {
+pub(crate) struct NewGeneration {
     path: PathBuf,
     lock: OwnedFd,
     /// Digests of files that are known already, by name.
     pub(super) known: BTreeMap<String, String>,
 }
 
-impl Begun {
+impl NewGeneration {
     /// Path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
@@ -106,12 +106,12 @@ impl Generations {
     }
 
     /// Creates an empty directory for new images; an unfinished one of an earlier attempt is deleted.
-    pub(crate) fn begin(&self, name: &str) -> Result<Begun> {
+    pub(crate) fn begin(&self, name: &str) -> Result<NewGeneration> {
         let path = self.path(name, NEW);
         remove(&path)?;
         std::fs::create_dir(&path).map_err(at("create", &path))?;
         let lock = locked(&path, FlockOperation::NonBlockingLockExclusive).map_err(at("lock", &path))?;
-        Ok(Begun { path, lock, known: BTreeMap::new() })
+        Ok(NewGeneration { path, lock, known: BTreeMap::new() })
     }
 
     /// Publishes what was begun, and returns its size, bytes. When this returns, the generation is on disk and is the one that is chosen.
@@ -121,7 +121,7 @@ impl Generations {
     /// When it cannot be written, or is larger than `max_bytes`. The generation that was published before, if any, stays the chosen one.
     pub(crate) fn publish(
         &self,
-        begun: &Begun,
+        begun: &NewGeneration,
         mut manifest: Manifest,
         max_bytes: u64,
         written: &str,
@@ -387,7 +387,7 @@ fn at(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error + us
 
 #[cfg(test)]
 mod tests {
-    use super::super::manifest::Host;
+    use super::super::manifest::HostFacts;
     use super::*;
 
     struct Place {
@@ -412,7 +412,7 @@ mod tests {
             Manifest {
                 id: self.id.clone(),
                 server: "0.1.0".into(),
-                host: Host::here("4.2.1".into(), "d8f7".into()),
+                host: HostFacts::here("4.2.1".into(), "d8f7".into()),
                 layers: vec!["base-1".into()],
                 mounts: Some(Vec::new()),
                 slot: 3,

@@ -9,7 +9,7 @@ use crate::Mount;
 
 /// Properties of the host that processes of a sandbox hold on to. A restore needs the same, or for the guest programs the same version beside others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Host {
+pub(crate) struct HostFacts {
     /// Version of CRIU.
     pub(crate) criu: String,
     /// Release and version of the kernel.
@@ -28,7 +28,7 @@ pub(crate) struct Manifest {
     /// Version of the server.
     pub(crate) server: String,
     /// The host.
-    pub(crate) host: Host,
+    pub(crate) host: HostFacts,
     /// Layers of the template, topmost first.
     pub(crate) layers: Vec<PathBuf>,
     /// Volumes that the sandbox had mounted; unknown in manifests of earlier versions.
@@ -44,7 +44,7 @@ pub(crate) struct Manifest {
     pub(crate) common: BTreeMap<String, String>,
 }
 
-impl Host {
+impl HostFacts {
     /// The host of this process, with the given CRIU and guest programs.
     pub(crate) fn here(criu: String, programs: String) -> Self {
         let name = rustix::system::uname();

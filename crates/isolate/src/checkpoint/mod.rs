@@ -33,9 +33,9 @@ mod terminals;
 
 pub(crate) use common::Common;
 pub(crate) use comparison::{Comparison, Process};
-pub(crate) use dump::{Found, Subject, dump};
-pub(crate) use generation::{Begun, Generations};
-pub(crate) use manifest::{Host, Manifest};
+pub(crate) use dump::{DumpSource, Found, dump};
+pub(crate) use generation::{Generations, NewGeneration};
+pub(crate) use manifest::{HostFacts, Manifest};
 pub(crate) use refusal::refused;
 
 use std::io;

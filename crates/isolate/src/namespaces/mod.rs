@@ -78,12 +78,12 @@ pub struct Namespaces {
 }
 
 /// A sandbox for the pool that is not in it. Dropping it releases it.
-pub struct Prepared {
+pub struct PreparedSandbox {
     backend: Namespaces,
     sandbox: Option<UnassignedSandbox>,
 }
 
-impl Drop for Prepared {
+impl Drop for PreparedSandbox {
     fn drop(&mut self) {
         if let Some(sandbox) = self.sandbox.take() {
             let host = self.backend.host.clone();
@@ -228,12 +228,12 @@ impl Namespaces {
     }
 
     /// Creates a sandbox for the pool and waits until it is ready.
-    pub(crate) async fn prepare(&self, blueprint: Blueprint) -> Result<Prepared> {
+    pub(crate) async fn prepare(&self, blueprint: Blueprint) -> Result<PreparedSandbox> {
         let this = self.clone();
         // A task of its own, as in `create`.
         let task = tokio::spawn(async move {
             let sandbox = prepare::prepare(&this.host, Purpose::Proof(&blueprint)).await?;
-            Ok(Prepared { backend: this, sandbox: Some(sandbox) })
+            Ok(PreparedSandbox { backend: this, sandbox: Some(sandbox) })
         });
         match task.await {
             Ok(result) => result,
@@ -245,7 +245,7 @@ impl Namespaces {
     }
 
     /// With `few`, what is kept has these maxima. `first` is put into the pool.
-    pub(crate) fn keep_ready(&self, blueprint: Blueprint, few: Option<Few>, first: Option<Prepared>) {
+    pub(crate) fn keep_ready(&self, blueprint: Blueprint, few: Option<Few>, first: Option<PreparedSandbox>) {
         let (max, memory_mib) = (few.map(|few| few.sandboxes), few.map(|few| few.warm_mib));
         let spec = WarmSpec::of(&blueprint, memory_mib);
         if blueprint.wants_warm()

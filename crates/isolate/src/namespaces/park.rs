@@ -14,7 +14,7 @@ use super::host::{Config, blocking};
 use super::prepare::at;
 use super::running::RunningSandbox;
 use crate::checkpoint::{
-    self, Begun, Common, Comparison, Found, Generations, Manifest, Subject, dump, refused,
+    self, Common, Comparison, DumpSource, Found, Generations, Manifest, NewGeneration, dump, refused,
 };
 use crate::criu::Program;
 use crate::pool::Pool;
@@ -114,9 +114,9 @@ impl Parking {
     ///
     /// # Errors
     /// When it has no CRIU.
-    pub(super) fn here(&self, programs: String) -> Result<checkpoint::Host> {
+    pub(super) fn here(&self, programs: String) -> Result<checkpoint::HostFacts> {
         let criu = self.criu()?.version.clone();
-        Ok(checkpoint::Host::here(criu, programs))
+        Ok(checkpoint::HostFacts::here(criu, programs))
     }
 
     fn criu(&self) -> Result<&Criu> {
@@ -165,7 +165,7 @@ impl RunningSandbox {
         common: Option<Comparison>,
         max_bytes: u64,
         goes_on: bool,
-    ) -> Result<Begun> {
+    ) -> Result<NewGeneration> {
         let (host, record) = (self.host(), self.record());
         let criu = host.parking.criu()?;
         if record.programs.is_empty() {
@@ -176,7 +176,7 @@ impl RunningSandbox {
         let mut begun = generations.begin(name)?;
         let memory = host.cgroups.usage(record.slot)?.memory_bytes;
         require_room(host.pool.root(), memory)?;
-        let subject = Subject {
+        let source = DumpSource {
             found: self.found(begun.path(), goes_on).await?,
             group: host.cgroups.freezer(record.slot)?,
             network: self.network(),
@@ -185,7 +185,7 @@ impl RunningSandbox {
             common,
             may_skip: goes_on,
         };
-        dump(&criu.program, &host.dialer, subject, &mut begun).await?;
+        dump(&criu.program, &host.dialer, source, &mut begun).await?;
         Ok(begun)
     }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::host::{Keep, blocking};
 use super::running::RunningSandbox;
-use crate::checkpoint::Begun;
+use crate::checkpoint::NewGeneration;
 use crate::{Error, Mounted, Result, SnapshotMemory, SnapshotReport, crash};
 
 /// Duration of a write-back after which little is left to write while the processes are frozen.
@@ -95,7 +95,7 @@ impl RunningSandbox {
         Ok(SnapshotReport { frozen, memory })
     }
 
-    async fn publish(&self, name: &str, dumped: Result<Begun>, mounted: Mounted) -> Result<u64> {
+    async fn publish(&self, name: &str, dumped: Result<NewGeneration>, mounted: Mounted) -> Result<u64> {
         let begun = dumped?;
         let max_bytes = self.record().limits.max_stored_bytes();
         let (host, manifest) = (self.host().clone(), self.manifest(name.to_owned(), mounted)?);

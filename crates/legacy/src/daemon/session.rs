@@ -164,7 +164,7 @@ impl Session {
         self.guest.permit()
     }
 
-    /// Answers a request, if it has an id.
+    /// Answers a request, if it has an id. The text of an error is what its client reads.
     pub(super) async fn answer<T: Serialize>(
         &self,
         id: Option<Id>,

@@ -9,7 +9,7 @@ use sandcove_host::Sizes;
 use sandcove_image::LayerStore;
 use uuid::Uuid;
 
-use super::limits::{EXPIRE_POOLED_INTERVAL, PATIENCE, SECOND_LOOK, UNUSED_TIME, UNUSED_TIME_WHEN_LARGE};
+use super::limits::{BUSY_TIMEOUT, EXPIRE_POOLED_INTERVAL, SECOND_LOOK, UNUSED_TIME, UNUSED_TIME_WHEN_LARGE};
 use super::{Builds, Shared, image, log};
 use crate::{Error, Result, clock};
 
@@ -95,7 +95,7 @@ impl Builds {
 }
 
 async fn by_hand(shared: &Arc<Shared>, team: Uuid, is_dry: bool) -> Result<Garbage> {
-    let guard = tokio::time::timeout(PATIENCE, shared.busy.write());
+    let guard = tokio::time::timeout(BUSY_TIMEOUT, shared.busy.write());
     let _guard = guard.await.map_err(|_| Error::BuildsInProgress)?;
     let _deleting = shared.in_use.deleting().await;
     let snapshots = shared.store.step_snapshots_of(team).await?;

@@ -124,7 +124,7 @@ impl<'a> Engine<'a> {
             )));
         }
         let parsed = steps.iter().enumerate().map(|(index, step)| {
-            Step::parse(step).map_err(|text| Failure::new(text).at(&(index + 1).to_string()))
+            Step::parse(step).map_err(|error| Failure::new(error.to_string()).at(&(index + 1).to_string()))
         });
         parsed.collect()
     }

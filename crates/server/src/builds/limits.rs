@@ -14,7 +14,7 @@ pub(super) const UNUSED_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Time for which they are kept for a team whose snapshots and templates take more than half of the disk they may.
 pub(super) const UNUSED_TIME_WHEN_LARGE: Duration = Duration::from_secs(3600);
 /// Time for which a deletion by hand waits for the end of builds and exports. New ones wait meanwhile.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time between the two looks at a layer that is deleted by hand: whoever looked up its template before has mounted it by then.
 pub(super) const SECOND_LOOK: Duration = Duration::from_secs(5);
 /// Interval at which pooled sandboxes of templates that nobody uses are given back.

@@ -42,45 +42,64 @@ pub(super) enum Step {
     },
 }
 
+/// Reason why a step is malformed, with the text of the contract.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum StepError {
+    #[error("{0} requires a local path and a container path argument")]
+    NoPaths(String),
+    #[error("{0} requires files hash to be set")]
+    NoFiles(String),
+    #[error("RUN requires command argument")]
+    NoCommand,
+    #[error("{0} does not support passing no arguments")]
+    NoArguments(String),
+    #[error("{0} requires both a key and value arguments")]
+    NoValue(String),
+    #[error("WORKDIR requires a path argument")]
+    NoPath,
+    #[error("USER requires a username argument")]
+    NoUser,
+    #[error("command type {0} is not implemented")]
+    Unknown(String),
+}
+
 impl Step {
     /// Checks a step.
     ///
     /// # Errors
-    /// The text of the contract when it is malformed.
-    pub(super) fn parse(step: &BuildStep) -> Result<Self, String> {
+    /// An error if the step is malformed.
+    pub(super) fn parse(step: &BuildStep) -> Result<Self, StepError> {
         let argument = |index: usize| step.args.get(index).filter(|argument| !argument.is_empty()).cloned();
         let kind = step.kind.to_ascii_uppercase();
         match kind.as_str() {
             "COPY" | "ADD" => {
                 let (Some(source), Some(destination)) = (argument(0), argument(1)) else {
-                    return Err(format!("{kind} requires a local path and a container path argument"));
+                    return Err(StepError::NoPaths(kind));
                 };
                 let files = step.files_hash.clone().filter(|hash| !hash.is_empty());
-                let files = files.ok_or_else(|| format!("{kind} requires files hash to be set"))?;
+                let files = files.ok_or(StepError::NoFiles(kind))?;
                 Ok(Self::Copy { files, source, destination, owner: argument(2), mode: argument(3) })
             }
             "RUN" => {
-                let command = argument(0).ok_or("RUN requires command argument")?;
+                let command = argument(0).ok_or(StepError::NoCommand)?;
                 Ok(Self::Run { command, user: argument(1), mounts: step.mounts.clone() })
             }
             "ENV" | "ARG" => {
                 if step.args.is_empty() {
-                    return Err(format!("{kind} does not support passing no arguments"));
+                    return Err(StepError::NoArguments(kind));
                 }
                 let (pairs, rest) = step.args.as_chunks::<2>();
                 if !rest.is_empty() || pairs.iter().any(|[name, _]| name.is_empty()) {
-                    return Err(format!("{kind} requires both a key and value arguments"));
+                    return Err(StepError::NoValue(kind));
                 }
                 Ok(Self::Env(pairs.iter().cloned().map(|[name, value]| (name, value)).collect()))
             }
-            "WORKDIR" => argument(0)
-                .map(Self::WorkDirectory)
-                .ok_or_else(|| "WORKDIR requires a path argument".to_owned()),
+            "WORKDIR" => argument(0).map(Self::WorkDirectory).ok_or(StepError::NoPath),
             "USER" => {
-                let name = argument(0).ok_or("USER requires a username argument")?;
+                let name = argument(0).ok_or(StepError::NoUser)?;
                 Ok(Self::User { name, sudo: step.args.get(1).is_some_and(|sudo| sudo == "true") })
             }
-            _ => Err(format!("command type {} is not implemented", step.kind)),
+            _ => Err(StepError::Unknown(step.kind.clone())),
         }
     }
 }
@@ -117,7 +136,7 @@ mod tests {
             ("USER", &[], "USER requires a username argument"),
             ("ONBUILD", &["x"], "command type ONBUILD is not implemented"),
         ] {
-            assert_eq!(Step::parse(&step(kind, args)).unwrap_err(), text);
+            assert_eq!(Step::parse(&step(kind, args)).unwrap_err().to_string(), text);
         }
     }
 

@@ -164,9 +164,9 @@ async fn send(
     request.headers_mut().insert(header::HOST, authority);
     // The request goes to the address that was checked; the name is not resolved a second time.
     let secure = is_secure.then_some((tls, host));
-    let failed = |message| Failure { class: "transport_error", message };
+    let failed = |message: String| Failure { class: "transport_error", message };
     let stream = connect(address, receivers).await.map_err(|err| failed(err.to_string()))?;
-    outbound::send(stream, secure, request).await.map_err(failed)
+    outbound::send(stream, secure, request).await.map_err(|err| failed(err.to_string()))
 }
 
 async fn connect(address: SocketAddr, receivers: &Receivers) -> std::io::Result<TcpStream> {

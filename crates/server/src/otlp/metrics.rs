@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderName, HeaderValue, Request, Uri, header};
-use opentelemetry_http::HttpClient;
+use opentelemetry_http::{HttpClient, HttpError};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::{
@@ -53,7 +53,7 @@ pub(crate) async fn send(
             Ok(()) if reached => {}
             Ok(()) => tracing::warn!(collector = %uri, "the collector takes metrics again"),
             Err(ref error) if reached => {
-                tracing::warn!(collector = %uri, error, "the collector did not take metrics");
+                tracing::warn!(collector = %uri, %error, "the collector did not take metrics");
             }
             Err(_) => {}
         }
@@ -64,7 +64,7 @@ pub(crate) async fn send(
     }
 }
 
-async fn post_to(post: &Post, uri: &Uri, headers: &[String], body: Vec<u8>) -> Result<(), String> {
+async fn post_to(post: &Post, uri: &Uri, headers: &[String], body: Vec<u8>) -> Result<(), HttpError> {
     let mut request = Request::new(Bytes::from(body));
     *request.method_mut() = http::Method::POST;
     *request.uri_mut() = uri.clone();
@@ -72,8 +72,8 @@ async fn post_to(post: &Post, uri: &Uri, headers: &[String], body: Vec<u8>) -> R
         request.headers_mut().insert(name, value);
     }
     request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
-    let answer = post.send_bytes(request).await.map_err(|error| error.to_string())?;
-    if answer.status().is_success() { Ok(()) } else { Err(format!("it answered {}", answer.status())) }
+    let answer = post.send_bytes(request).await?;
+    if answer.status().is_success() { Ok(()) } else { Err(format!("it answered {}", answer.status()).into()) }
 }
 
 /// The headers of a variable: `name=value` pairs, separated by commas, with values in the encoding of URLs.

@@ -15,13 +15,33 @@ pub(crate) use tls::Tls;
 /// Maximum number of bytes kept of an answer.
 const MAX_ANSWER: usize = 4096;
 
+/// Reason why a request got no answer. The text is for the client or operator that chose the address.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SendError {
+    /// The name of the host cannot be in a certificate.
+    #[error("a certificate cannot be for the host {0}")]
+    Host(String),
+    /// The host's certificate authorities could not be read.
+    #[error(transparent)]
+    Authorities(#[from] tokio::task::JoinError),
+    /// The TLS client could not be set up.
+    #[error(transparent)]
+    Setup(#[from] tokio_rustls::rustls::Error),
+    /// The peer does not speak TLS, or its certificate is not trusted.
+    #[error("no TLS connection: {0}")]
+    Handshake(std::io::Error),
+    /// The connection broke, or the answer is not HTTP.
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+}
+
 /// Sends `request`, whose URI is only a path, over a new connection; with TLS when `secure` names the host of the certificate.
-/// Returns the beginning of the answer. The error text is for the client or operator that chose the address.
+/// Returns the beginning of the answer.
 pub(crate) async fn send(
     stream: TcpStream,
     secure: Option<(&Tls, &str)>,
     request: Request<Full<Bytes>>,
-) -> Result<Response<Bytes>, String> {
+) -> Result<Response<Bytes>, SendError> {
     match secure {
         Some((tls, host)) => exchange(tls.wrap(host, stream).await?, request).await,
         None => exchange(stream, request).await,
@@ -31,17 +51,16 @@ pub(crate) async fn send(
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     request: Request<Full<Bytes>>,
-) -> Result<Response<Bytes>, String> {
-    let failed = |err: hyper::Error| err.to_string();
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+) -> Result<Response<Bytes>, SendError> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
-    let answer = sender.send_request(request).await.map_err(failed)?;
+    let answer = sender.send_request(request).await?;
     let (parts, mut rest) = answer.into_parts();
     let mut body = Vec::new();
     while body.len() < MAX_ANSWER {
         match rest.frame().await {
             Some(Ok(frame)) => body.extend_from_slice(frame.data_ref().map_or(&[], |data| data.as_ref())),
-            Some(Err(err)) => return Err(failed(err)),
+            Some(Err(err)) => return Err(err.into()),
             None => break,
         }
     }

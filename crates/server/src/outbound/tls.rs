@@ -9,7 +9,9 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+
+use super::SendError;
 
 /// A TLS client that trusts the host's certificate authorities.
 #[derive(Default)]
@@ -25,17 +27,19 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Wraps a connection to `host`, whose certificate has to be valid for that name. The error text is for the client or
-    /// operator that chose the host.
-    pub(super) async fn wrap(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, String> {
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| format!("a certificate cannot be for the host {host}"))?;
+    /// Wraps a connection to `host`, whose certificate has to be valid for that name.
+    pub(super) async fn wrap(
+        &self,
+        host: &str,
+        stream: TcpStream,
+    ) -> Result<TlsStream<TcpStream>, SendError> {
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| SendError::Host(host.to_owned()))?;
         let connector = self.connector.get_or_try_init(read_roots).await?;
-        connector.connect(name, stream).await.map_err(|err| format!("no TLS connection: {err}"))
+        connector.connect(name, stream).await.map_err(SendError::Handshake)
     }
 }
 
-async fn read_roots() -> Result<TlsConnector, String> {
+async fn read_roots() -> Result<TlsConnector, SendError> {
     let read = tokio::task::spawn_blocking(|| {
         let found = rustls_native_certs::load_native_certs();
         let mut roots = RootCertStore::empty();
@@ -45,13 +49,12 @@ async fn read_roots() -> Result<TlsConnector, String> {
         }
         trusting(roots)
     });
-    read.await.unwrap_or_else(|err| Err(err.to_string()))
+    Ok(read.await??)
 }
 
-fn trusting(roots: RootCertStore) -> Result<TlsConnector, String> {
+fn trusting(roots: RootCertStore) -> Result<TlsConnector, rustls::Error> {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|err| err.to_string())?
+        .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok(TlsConnector::from(Arc::new(config)))
@@ -119,9 +122,10 @@ mod tests {
     async fn a_certificate_for_another_name_or_of_a_stranger_is_refused() {
         let address = echo().await;
         let connect = async || TcpStream::connect(address).await.unwrap();
-        let other = trusting_the_authority().wrap("example.com", connect().await).await.unwrap_err();
+        let other =
+            trusting_the_authority().wrap("example.com", connect().await).await.unwrap_err().to_string();
         assert!(other.contains("certificate"), "{other}");
-        let stranger = Tls::default().wrap("localhost", connect().await).await.unwrap_err();
+        let stranger = Tls::default().wrap("localhost", connect().await).await.unwrap_err().to_string();
         assert!(stranger.contains("certificate"), "{stranger}");
     }
 }

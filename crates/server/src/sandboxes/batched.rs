@@ -20,8 +20,8 @@ const PIECE: u32 = 3 << 20;
 const END: u64 = 4 << 20;
 /// Bytes that are read as they come after a piece took too long.
 const AFTER_PAUSE: u64 = 1 << 20;
-/// Longest time that a part of a piece waits for the rest.
-const PATIENCE: Duration = Duration::from_millis(10);
+/// Time that a part of a piece waits for the rest.
+const PIECE_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// Number of bytes that are still expected of a body; 0 while nothing is known. Clones are of the same connection.
 #[derive(Debug, Clone, Default)]
@@ -56,14 +56,14 @@ pub(crate) struct Batched {
     /// Number of bytes that were read since a piece took too long.
     since_pause: u64,
     /// The time at which the wait for a piece ends; `None` while data is read as it comes.
-    patience: Option<Pin<Box<Sleep>>>,
+    timeout: Option<Pin<Box<Sleep>>>,
     /// Whether a piece is being waited for.
     is_waiting: bool,
 }
 
 impl Batched {
     pub(crate) fn new(stream: TcpStream, expected: Expected) -> Self {
-        Self { stream, expected, since_pause: AFTER_PAUSE, patience: None, is_waiting: false }
+        Self { stream, expected, since_pause: AFTER_PAUSE, timeout: None, is_waiting: false }
     }
 
     /// Chooses how to go on after a read.
@@ -71,26 +71,26 @@ impl Batched {
         self.is_waiting = false;
         self.since_pause = self.since_pause.saturating_add(count);
         let in_pieces = self.expected.subtract(count) > END && self.since_pause >= AFTER_PAUSE;
-        let changed = match (&self.patience, in_pieces) {
-            (None, true) => wake_at(&self.stream, PIECE).map(|()| Some(Box::pin(sleep(PATIENCE)))),
+        let changed = match (&self.timeout, in_pieces) {
+            (None, true) => wake_at(&self.stream, PIECE).map(|()| Some(Box::pin(sleep(PIECE_TIMEOUT)))),
             (Some(_), false) => wake_at(&self.stream, 1).map(|()| None),
             _ => return,
         };
         // Without the option, a piece that never comes is waited for only so long.
-        if let Ok(patience) = changed {
-            self.patience = patience;
+        if let Ok(timeout) = changed {
+            self.timeout = timeout;
         }
     }
 
     /// Waits for the rest of a piece. When that takes too long, data is read as it comes, and the kernel reports what is there.
-    fn poll_patience(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some(patience) = &mut self.patience else { return Poll::Pending };
+    fn poll_timeout(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(timeout) = &mut self.timeout else { return Poll::Pending };
         if !self.is_waiting {
             self.is_waiting = true;
-            patience.as_mut().reset(Instant::now() + PATIENCE);
+            timeout.as_mut().reset(Instant::now() + PIECE_TIMEOUT);
         }
-        ready!(patience.as_mut().poll(context));
-        (self.patience, self.is_waiting, self.since_pause) = (None, false, 0);
+        ready!(timeout.as_mut().poll(context));
+        (self.timeout, self.is_waiting, self.since_pause) = (None, false, 0);
         Poll::Ready(wake_at(&self.stream, 1))
     }
 }
@@ -108,7 +108,7 @@ impl AsyncRead for Batched {
                 this.note_read((buffer.filled().len() - before) as u64);
                 return Poll::Ready(read);
             }
-            ready!(this.poll_patience(context))?;
+            ready!(this.poll_timeout(context))?;
         }
     }
 }
@@ -189,16 +189,16 @@ mod tests {
         let (mut reader, expected, mut writer) = connected().await;
         writer.write_all(b"head").await.unwrap();
         reader.read_exact(&mut [0; 4]).await.unwrap();
-        assert!(reader.patience.is_none());
+        assert!(reader.timeout.is_none());
         expected.set(LONG);
         let writes = tokio::spawn(async move {
             writer.write_all(&pattern(LONG)).await.unwrap();
             writer
         });
         reader.read_exact(&mut [0]).await.unwrap();
-        assert!(reader.patience.is_some());
+        assert!(reader.timeout.is_some());
         reader.read_exact(&mut vec![0; (LONG - END) as usize]).await.unwrap();
-        assert!(reader.patience.is_none(), "the end is read as it comes");
+        assert!(reader.timeout.is_none(), "the end is read as it comes");
         reader.read_exact(&mut vec![0; END as usize - 1]).await.unwrap();
         writes.await.unwrap().write_all(b"x").await.unwrap();
         assert_eq!(reader.read_u8().await.unwrap(), b'x');
@@ -210,11 +210,11 @@ mod tests {
         expected.set(LONG);
         writer.write_all(b"x").await.unwrap();
         assert_eq!(reader.read_u8().await.unwrap(), b'x');
-        assert!(reader.patience.is_some());
-        assert!(tokio::time::timeout(4 * PATIENCE, reader.read_u8()).await.is_err());
-        assert!(reader.patience.is_none());
+        assert!(reader.timeout.is_some());
+        assert!(tokio::time::timeout(4 * PIECE_TIMEOUT, reader.read_u8()).await.is_err());
+        assert!(reader.timeout.is_none());
         writer.write_all(b"y").await.unwrap();
         assert_eq!(reader.read_u8().await.unwrap(), b'y');
-        assert!(reader.patience.is_none());
+        assert!(reader.timeout.is_none());
     }
 }

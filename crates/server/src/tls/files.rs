@@ -71,7 +71,7 @@ impl Files {
             PrivateKeyDer::from_pem_slice(&read(&self.key)?).map_err(|_| Error::NoKey(self.key.clone()))?;
         let unusable = |reason| Error::Unusable { path: self.certificate.clone(), reason };
         let leaf = chain.first().ok_or_else(|| Error::NoCertificate(self.certificate.clone()))?;
-        let parsed = Parsed::read(leaf).map_err(unusable)?;
+        let parsed = Parsed::read(leaf).map_err(|error| unusable(error.to_string()))?;
         if parsed.not_after < now() {
             return Err(Error::Expired { path: self.certificate.clone(), on: date(parsed.not_after) });
         }

@@ -84,7 +84,7 @@ impl Authority {
         let unusable = |reason| Error::Unusable { path: path.clone(), reason };
         let certificate =
             CertificateDer::from_pem_slice(&pem).map_err(|_| Error::NoCertificate(path.clone()))?;
-        let parsed = Parsed::read(&certificate).map_err(unusable)?;
+        let parsed = Parsed::read(&certificate).map_err(|error| unusable(error.to_string()))?;
         if parsed.not_after < now() {
             return Err(Error::Expired { path, on: date(parsed.not_after) });
         }

@@ -4,7 +4,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 use tokio_rustls::rustls::pki_types::CertificateDer;
-use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate};
+use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate, X509Error};
+
+/// A certificate is damaged, as its parser reports.
+#[derive(Debug, thiserror::Error)]
+#[error("it is damaged ({0})")]
+pub(super) struct Damaged(#[from] x509_parser::nom::Err<X509Error>);
 
 /// The parts of a certificate that matter here.
 pub(super) struct Parsed {
@@ -19,10 +24,9 @@ pub(super) struct Parsed {
 }
 
 impl Parsed {
-    /// Reads a certificate; the error is in words.
-    pub(super) fn read(certificate: &CertificateDer<'_>) -> Result<Self, String> {
-        let (_, parsed) =
-            X509Certificate::from_der(certificate).map_err(|err| format!("it is damaged ({err})"))?;
+    /// Reads a certificate.
+    pub(super) fn read(certificate: &CertificateDer<'_>) -> Result<Self, Damaged> {
+        let (_, parsed) = X509Certificate::from_der(certificate)?;
         let dns = |name: &GeneralName<'_>| match name {
             GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
             _ => None,

@@ -13,7 +13,7 @@ use sandcove_image::{HostCertificates, Languages, LayerStore, Lease, templates};
 use sandcove_isolate::{Copies, Shelf};
 use sandcove_server::store::backup::{Named, schema};
 
-use super::database::{self, Copied, States, Task};
+use super::database::{self, Copied, DatabaseTask, States};
 use crate::commands::restore::{DATABASE, SETTINGS};
 use crate::output::note;
 use crate::server_dir;
@@ -59,7 +59,7 @@ pub(super) fn collect<W: Write>(plan: &Plan, account: u32, out: W) -> Result<(W,
 /// Copies the database and what it names, until nothing is missing.
 fn take(plan: &Plan, account: u32, directory: &Path) -> Result<Taken> {
     for attempt in 1.. {
-        let Copied { named, states } = database::ask(account, directory, Task::Copy)?;
+        let Copied { named, states } = database::ask(account, directory, DatabaseTask::Copy)?;
         check_names(&named)?;
         let copies = Copies::open(&plan.data_dir)?;
         if attempt == 1 && !copies.are_of_one_moment() {
@@ -71,7 +71,7 @@ fn take(plan: &Plan, account: u32, directory: &Path) -> Result<Taken> {
             Taken { copies, named, shelves: BTreeMap::new(), leases: Vec::new(), missing: Vec::new() };
         taken.all(plan)?;
         // A sandbox that was resumed meanwhile may have written to its files: they do not fit its memory any more.
-        let now: States = database::ask(account, directory, Task::States)?;
+        let now: States = database::ask(account, directory, DatabaseTask::States)?;
         if let Some(parked) = taken.shelves.get_mut(&Shelf::Parked) {
             parked.retain(|id| now.get(id).is_some_and(|state| states.get(id) == Some(state)));
         }

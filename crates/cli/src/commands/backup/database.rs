@@ -21,7 +21,7 @@ const MAX_ANSWER: u64 = 512 << 20;
 
 /// Task of the process that opens the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Task {
+pub enum DatabaseTask {
     /// Copy the database, and say what the copy names.
     Copy,
     /// Say which state each sandbox is in.
@@ -39,11 +39,13 @@ pub(super) struct Copied {
 }
 
 /// Does a task for [`ask`].
-pub async fn run_task(directory: &Path, task: Task) -> Result<ExitCode> {
+pub async fn run_task(directory: &Path, task: DatabaseTask) -> Result<ExitCode> {
     let database = server_dir::database_in(directory);
     match task {
-        Task::Copy => out!("{}", serde_json::to_string(&copy(&database, &copy_in(directory)).await?)?),
-        Task::States => out!("{}", serde_json::to_string(&backup::sandbox_states(&database).await?)?),
+        DatabaseTask::Copy => {
+            out!("{}", serde_json::to_string(&copy(&database, &copy_in(directory)).await?)?)
+        }
+        DatabaseTask::States => out!("{}", serde_json::to_string(&backup::sandbox_states(&database).await?)?),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -82,7 +84,7 @@ pub(super) fn remove(copy: &Path) -> Result<()> {
 }
 
 /// Has a process with the rights of `account` do a task, and returns its answer.
-pub(super) fn ask<T: DeserializeOwned>(account: u32, directory: &Path, task: Task) -> Result<T> {
+pub(super) fn ask<T: DeserializeOwned>(account: u32, directory: &Path, task: DatabaseTask) -> Result<T> {
     let program = std::env::current_exe().context("failed to find this program's own file")?;
     let name = task.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let passed = |name: &str| std::env::var_os(name).map(|value| (name.to_owned(), value));

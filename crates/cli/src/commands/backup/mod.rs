@@ -30,7 +30,7 @@ use crate::output::{note, out};
 use crate::server_dir;
 use crate::settings::{DataDir, Settings};
 
-pub use database::{Task, run_task};
+pub use database::{DatabaseTask, run_task};
 
 /// Arguments of `backup`.
 #[derive(Debug, Args)]

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 /// The format of the printed results.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum ResultFormat {
     /// A table on a terminal, else the rows that did not pass.
     #[default]
     Text,
@@ -56,7 +56,7 @@ pub struct RunArgs {
     /// format of the printed results: text, tap or github
     #[arg(long, default_value = "text", value_parser = format)]
     #[serde(skip)]
-    pub format: Format,
+    pub format: ResultFormat,
     /// most characters to print of a table cell
     #[arg(long = "table-cell-max-length", default_value_t = CELL_LENGTH, value_name = "N")]
     pub cell_length: usize,
@@ -357,11 +357,11 @@ impl From<RerunArgs> for RunArgs {
     }
 }
 
-fn format(text: &str) -> Result<Format> {
+fn format(text: &str) -> Result<ResultFormat> {
     Ok(match text {
-        "text" => Format::Text,
-        "tap" => Format::Tap,
-        "github" => Format::GitHub,
+        "text" => ResultFormat::Text,
+        "tap" => ResultFormat::Tap,
+        "github" => ResultFormat::GitHub,
         _ => bail!("unknown format `{text}`; use text, tap or github"),
     })
 }

@@ -10,7 +10,7 @@ use sandcove_eval::run::Observer;
 use sandcove_eval::store::StoreError;
 use sandcove_eval::store::recording::{Recorded, Which};
 
-use super::args::{Format, RunArgs};
+use super::args::{ResultFormat, RunArgs};
 use super::table::Table;
 use crate::commands::count;
 use crate::output::{is_plain, note, plain, write};
@@ -22,7 +22,7 @@ pub struct Shown {
     table: bool,
     cell_length: usize,
     colour: bool,
-    format: Format,
+    format: ResultFormat,
 }
 
 impl Shown {
@@ -39,7 +39,7 @@ impl Shown {
 
     /// Whether somebody reads what is printed, and no other program.
     pub fn for_people(&self) -> bool {
-        self.format == Format::Text && std::io::stderr().is_terminal()
+        self.format == ResultFormat::Text && std::io::stderr().is_terminal()
     }
 
     fn paint(&self, text: &str, code: &str) -> String {
@@ -48,7 +48,7 @@ impl Shown {
 }
 
 /// Shows how far a run is: a bar on a terminal, and lines about its start and its interruption.
-pub struct Progress {
+pub struct RunProgress {
     shown: Shown,
     bar: Mutex<Bar>,
 }
@@ -70,13 +70,13 @@ impl Bar {
     }
 }
 
-impl Progress {
+impl RunProgress {
     pub fn new(shown: Shown) -> Self {
         Self { shown, bar: Mutex::default() }
     }
 }
 
-impl Observer for Progress {
+impl Observer for RunProgress {
     fn begun(&self, rows: usize, concurrency: usize, id: &str) {
         if self.shown.progress {
             let bar = ProgressBar::new(rows as u64);
@@ -131,7 +131,7 @@ impl Observer for Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for RunProgress {
     fn drop(&mut self) {
         self.ended();
     }
@@ -152,7 +152,7 @@ pub async fn report(evaluation: &Evaluation, rows: &mut Recorded, shown: &Shown)
         Ok::<_, StoreError>(())
     };
     match shown.format {
-        Format::Tap => {
+        ResultFormat::Tap => {
             print(&format!("TAP version 13\n1..{}\n", evaluation.stats.total()));
             let mut number = 0;
             let point = |row: Row| {
@@ -165,14 +165,14 @@ pub async fn report(evaluation: &Evaluation, rows: &mut Recorded, shown: &Shown)
             }
             return Ok(());
         }
-        Format::GitHub => rows.each(Which::Failed, |row| each(annotation(&row))).await?,
-        Format::Text if shown.table => {
+        ResultFormat::GitHub => rows.each(Which::Failed, |row| each(annotation(&row))).await?,
+        ResultFormat::Text if shown.table => {
             let paint = |text: &str, code: &str| shown.paint(text, code);
             let mut table = Table::new(evaluation, shown.cell_length, &paint);
             rows.tests(|group| each(table.test(group))).await?;
             print(&table.foot());
         }
-        Format::Text => rows.each(Which::Failed, |row| each(failure(&row, shown))).await?,
+        ResultFormat::Text => rows.each(Which::Failed, |row| each(failure(&row, shown))).await?,
     }
     print(&sums(evaluation));
     Ok(())

@@ -18,9 +18,9 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::args::RunArgs;
-use super::report::{self, Progress, Shown};
+use super::report::{self, RunProgress, Shown};
 use super::suggest;
-use super::watch::Sources;
+use super::watch::WatchedFiles;
 use crate::commands::count;
 use crate::commands::share::share;
 use crate::output::{note, out};
@@ -86,7 +86,7 @@ pub async fn evaluate(args: &RunArgs, task: &Task, server: &Fallback, team: Opti
 }
 
 /// The files and directories that the command line names.
-fn sources(args: &RunArgs) -> Sources {
+fn sources(args: &RunArgs) -> WatchedFiles {
     let load = &args.load;
     let texts = load
         .prompts
@@ -97,7 +97,7 @@ fn sources(args: &RunArgs) -> Sources {
         .chain(&load.assertions);
     let texts = texts.chain(&load.model_outputs).map(PathBuf::from);
     let paths = load.configs.iter().chain(&load.env_files).cloned();
-    let mut sources = Sources::new(&load.directory, texts.chain(paths));
+    let mut sources = WatchedFiles::new(&load.directory, texts.chain(paths));
     sources.leave_out(&args.outputs);
     sources.remember();
     sources
@@ -109,7 +109,7 @@ async fn once(
     task: &Task,
     server: &Fallback,
     team: Option<&Client>,
-    sources: &mut Sources,
+    sources: &mut WatchedFiles,
 ) -> Result<u8> {
     let again = match task {
         Task::Run(Some(again)) => go_back(&mut args, again).await?,
@@ -169,7 +169,7 @@ async fn once(
     let control = Control {
         start: again.unwrap_or_else(|| Start::New { storage, invocation: json!(args) }),
         interrupts: interrupts(storage),
-        observer: Arc::new(Progress::new(shown)),
+        observer: Arc::new(RunProgress::new(shown)),
     };
     let Outcome { evaluation, mut rows, end, after } = run::run(suite, options, control).await?;
     if end != End::Finished {

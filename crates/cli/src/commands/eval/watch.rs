@@ -26,13 +26,13 @@ type Version = (u64, i64, i64, u64);
 
 /// The directories that hold what a run is made from; a script may import any file beside it.
 #[derive(Debug, Default)]
-pub struct Sources {
+pub struct WatchedFiles {
     directories: BTreeSet<PathBuf>,
     results: BTreeSet<PathBuf>,
     seen: BTreeMap<PathBuf, Version>,
 }
 
-impl Sources {
+impl WatchedFiles {
     /// Watches the directories of configurations and other files that the command line names.
     pub fn new(directory: &Path, named: impl IntoIterator<Item = PathBuf>) -> Self {
         let mut sources = Self::default();
@@ -133,7 +133,7 @@ mod tests {
         std::fs::create_dir(at("checks")).unwrap();
         std::fs::write(at("checks/check.py"), "").unwrap();
         std::fs::write(at("out.json"), "").unwrap();
-        let mut sources = Sources::new(directory.path(), []);
+        let mut sources = WatchedFiles::new(directory.path(), []);
         sources.refer(
             directory.path(),
             &json!({"tests": [{"assert": [{"value": "file://checks/check.py:f"}]}]}),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use sandcove_eval::config::attacks::BESIDE;
-use sandcove_eval::config::draft::{self, Draft, KINDS, Kind};
+use sandcove_eval::config::draft::{self, Draft, KINDS, TargetKind};
 use serde_json::Value;
 
 use crate::output::{note, out};
@@ -82,7 +82,7 @@ pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {
         }
     };
     let kind = if kind == "custom" { "script".to_owned() } else { kind };
-    let Some(Kind { usual, .. }) = KINDS.iter().find(|known| known.name == kind) else {
+    let Some(TargetKind { usual, .. }) = KINDS.iter().find(|known| known.name == kind) else {
         bail!("unknown target type `{kind}`; use {}", kinds.join(", "));
     };
     let name = or_ask(args.name.as_ref(), || answers.ask("target name", draft::NAME))?;

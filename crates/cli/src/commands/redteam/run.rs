@@ -21,7 +21,7 @@ use super::report::{self, Format};
 use super::{AttackArgs, generate};
 use crate::commands::count;
 use crate::commands::eval::args::RunArgs as EvalArgs;
-use crate::commands::eval::report::{Progress, Shown};
+use crate::commands::eval::report::{RunProgress, Shown};
 use crate::commands::eval::{run as eval, server};
 use crate::commands::reach::{Place, Reach};
 use crate::output::note;
@@ -155,7 +155,7 @@ async fn attack(args: &RunArgs, generates: bool, server: &Fallback) -> Result<u8
     let control = Control {
         start: Start::New { storage, invocation: json!(eval_args) },
         interrupts: eval::interrupts(storage),
-        observer: Arc::new(Progress::new(shown)),
+        observer: Arc::new(RunProgress::new(shown)),
     };
     let Outcome { evaluation, mut rows, end, after } = run::run(suite, options, control).await?;
     if end != End::Finished {

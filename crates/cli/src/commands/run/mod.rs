@@ -29,7 +29,7 @@ use crate::host::Host;
 use crate::output::note;
 use crate::settings::{LanguageChoice, Settings};
 use crate::signals::{Caught, Signals};
-use printer::{Printer, Style};
+use printer::{ExecutionPrinter, Style};
 use source::Source;
 
 /// Exit status of a command that took too long, as `timeout` reports it.
@@ -54,7 +54,7 @@ const END_MARGIN: Duration = Duration::from_millis(500);
                   the last expression is printed too. The working directory is /home/user, where the file and those of --file are. The first \
                   run with --image builds a template, which later runs use until it is deleted. If no server is running, one is started for the run, which needs root."
 )]
-pub struct RunArgs {
+pub struct CodeRunArgs {
     #[command(flatten)]
     code: CodeArgs,
     /// template of the sandbox
@@ -133,7 +133,7 @@ impl CodeArgs {
 
 /// Runs the code in an existing sandbox.
 pub async fn in_sandbox(client: &Client, args: InSandboxArgs) -> Result<ExitCode> {
-    let args = RunArgs {
+    let args = CodeRunArgs {
         code: args.code,
         template: DEFAULT_TEMPLATE.to_owned(),
         image: None,
@@ -147,7 +147,7 @@ pub async fn in_sandbox(client: &Client, args: InSandboxArgs) -> Result<ExitCode
 }
 
 /// Runs the code on the server that flags, variables or the data directory name, or on one that is started for the run.
-pub async fn run(settings: &Settings, place: &Place, args: &RunArgs) -> Result<ExitCode> {
+pub async fn run(settings: &Settings, place: &Place, args: &CodeRunArgs) -> Result<ExitCode> {
     let run = Run::prepare(args)?;
     match args.reach.target(place)? {
         // Only the server of this machine can be started here.
@@ -190,7 +190,7 @@ async fn become_server(settings: &Settings, run: &Run<'_>) -> Result<ExitCode> {
 struct Run<'a> {
     source: Source,
     prelude: Option<String>,
-    args: &'a RunArgs,
+    args: &'a CodeRunArgs,
 }
 
 /// How a run ended.
@@ -204,7 +204,7 @@ enum Ended {
 
 impl<'a> Run<'a> {
     /// Reads the code, and checks the options.
-    fn prepare(args: &'a RunArgs) -> Result<Self> {
+    fn prepare(args: &'a CodeRunArgs) -> Result<Self> {
         let (file, arguments) = args.code.file();
         let source = Source::read(file, args.code.code.as_ref(), args.code.language.as_ref())?;
         let prelude = source.prelude(arguments)?;
@@ -245,7 +245,7 @@ impl<'a> Run<'a> {
             Some(id) => client.attach(id).await?,
             None => client.create(&new).await?,
         };
-        let mut printer = Printer::new(Style {
+        let mut printer = ExecutionPrinter::new(Style {
             name: self.source.name().to_owned(),
             values: self.source.shows_values(),
             json: self.args.code.json,
@@ -282,7 +282,7 @@ impl<'a> Run<'a> {
         }))
     }
 
-    async fn execute(&self, sandbox: &Sandbox, printer: &mut Printer) -> Result<Ended> {
+    async fn execute(&self, sandbox: &Sandbox, printer: &mut ExecutionPrinter) -> Result<Ended> {
         for path in &self.args.code.files {
             upload(sandbox, path, &format!("{HOME}/{}", name_of(path)?), None, true).await?;
         }
@@ -316,7 +316,7 @@ impl<'a> Run<'a> {
     }
 
     /// Runs a shell script as a program, with input, arguments and an exit status.
-    async fn script(&self, sandbox: &Sandbox, printer: &mut Printer) -> Result<Ended> {
+    async fn script(&self, sandbox: &Sandbox, printer: &mut ExecutionPrinter) -> Result<Ended> {
         let name = self.source.file.as_deref().unwrap_or("bash");
         let path = format!("/tmp/.sandcove-run/{name}");
         sandbox.write_file(&path, self.source.code.clone().into_bytes().into()).await?;
@@ -383,7 +383,7 @@ mod tests {
     #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]
-        args: RunArgs,
+        args: CodeRunArgs,
     }
 
     fn parse(words: &[&str]) -> CodeArgs {

@@ -31,7 +31,7 @@ pub struct Style {
 
 /// Prints events as they arrive.
 #[derive(Debug)]
-pub struct Printer {
+pub struct ExecutionPrinter {
     style: Style,
     colour: bool,
     stdout: String,
@@ -46,7 +46,7 @@ pub struct Printer {
     closed: bool,
 }
 
-impl Printer {
+impl ExecutionPrinter {
     /// A printer for one execution.
     pub fn new(style: Style) -> Self {
         let no_colour = output::is_plain();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     fn status(events: Vec<Event>) -> u8 {
-        let mut printer = Printer::new(Style { json: true, ..Style::default() });
+        let mut printer = ExecutionPrinter::new(Style { json: true, ..Style::default() });
         for event in events {
             printer.take(event);
         }
@@ -300,7 +300,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let style =
             Style { name: "plot.py".into(), directory: Some(dir.path().join("new")), ..Style::default() };
-        let mut printer = Printer::new(style);
+        let mut printer = ExecutionPrinter::new(style);
         let png = Some(Value::String("aGVs\nbG8=\n".into()));
         printer.result(&ResultData { png, ..ResultData::default() });
         assert_eq!(std::fs::read(dir.path().join("new/plot-1.png")).unwrap(), b"hello");

@@ -20,7 +20,7 @@ use crate::table::table;
 
 /// Arguments of `logs`.
 #[derive(Debug, Args)]
-pub struct LogsArgs {
+pub struct BuildLogsArgs {
     /// name or id of the template
     #[arg(add = candidates::templates())]
     template: String,
@@ -130,7 +130,7 @@ pub async fn inspect(client: &Client, template: &str) -> Result<ExitCode> {
 }
 
 /// Prints the log of a build, and with `--follow` waits for its end.
-pub async fn logs(client: &Client, args: LogsArgs) -> Result<ExitCode> {
+pub async fn logs(client: &Client, args: BuildLogsArgs) -> Result<ExitCode> {
     let id = resolved(client, &args.template).await?;
     let build = match args.build {
         Some(build) => build,

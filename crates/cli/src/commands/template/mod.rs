@@ -29,7 +29,7 @@ use crate::signals::Signals;
 use archive::{ExportArgs, GcArgs, ImportArgs};
 use build::{BuildArgs, CreateArgs};
 use init::InitArgs;
-use manage::{DeleteArgs, LogsArgs, PublishArgs, TagArgs};
+use manage::{BuildLogsArgs, DeleteArgs, PublishArgs, TagArgs};
 
 /// Arguments of `template`.
 #[derive(Debug, Args)]
@@ -73,7 +73,7 @@ pub enum TemplateCommand {
         json: bool,
     },
     /// print the log of a build
-    Logs(LogsArgs),
+    Logs(BuildLogsArgs),
     /// delete templates
     #[command(visible_alias = "dl")]
     Delete(DeleteArgs),

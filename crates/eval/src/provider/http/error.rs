@@ -36,7 +36,7 @@ pub enum HttpError {
     #[error(transparent)]
     Shape(serde_json::Error),
     #[error("`tls`: {0}")]
-    Tls(String),
+    Tls(std::sync::Arc<super::tls::TlsError>),
     #[error("the token request to {url} failed: {reason}")]
     Token { url: String, reason: String },
     #[error("`auth`: `{path}` must return an object with a text `token`, not {value}")]

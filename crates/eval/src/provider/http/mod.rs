@@ -34,7 +34,7 @@ use error::HttpError;
 use request::Sent;
 use scope::Scope;
 use session::Sessions;
-use tls::Connections;
+use tls::TlsClient;
 
 /// The status of a service that is asked too often.
 const TOO_MANY_REQUESTS: u16 = 429;
@@ -46,7 +46,7 @@ pub struct Http {
     /// Whether an answer is that of a question that is asked again: not with files, which change, and not in a session.
     cached: bool,
     workers: Arc<Workers>,
-    connections: Connections,
+    connections: TlsClient,
     tokens: Tokens,
     signature: signature::Last,
     sessions: Sessions,
@@ -60,7 +60,7 @@ impl Http {
             url: spec.config.get("url").and_then(Value::as_str).map(str::to_owned),
             cached: !["multipart", "session"].iter().any(|key| spec.config.contains_key(*key)),
             workers,
-            connections: Connections::default(),
+            connections: TlsClient::default(),
             tokens: Tokens::default(),
             signature: signature::Last::default(),
             sessions: Sessions::default(),

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::error::HttpError;
 use super::scope::Scope;
-use super::tls::pem;
+use super::tls::{PemError, pem};
 use crate::model::Object;
 use crate::template::value::to_number;
 
@@ -28,8 +28,8 @@ const VALIDITY: f64 = 300_000.0;
 pub enum SignatureError {
     #[error("there is no private key; set `privateKey` or `privateKeyPath`")]
     NoKey,
-    #[error("{0}")]
-    Read(String),
+    #[error(transparent)]
+    Read(#[from] PemError),
     #[error("the private key is not PEM: {0}")]
     Pem(String),
     #[error(
@@ -84,7 +84,7 @@ fn key(settings: &Object, base: &Path) -> Result<Option<String>, SignatureError>
     // A file goes before a text, other than with certificates.
     let file = settings.keys().find(|key| matches!(key.as_str(), "privateKeyPath" | "keyPath"));
     if let Some(file) = file {
-        return pem(settings, ["", file], base).map_err(SignatureError::Read);
+        return Ok(pem(settings, ["", file], base)?);
     }
     if let Some(key) = settings.get("privateKey").and_then(Value::as_str) {
         return Ok(Some(key.to_owned()));

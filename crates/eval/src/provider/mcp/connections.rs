@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::McpError;
 use super::check;
-use super::server::Server;
+use super::server::McpServer;
 use crate::model::Object;
 use crate::script::Workers;
 use crate::template::value::to_number;
@@ -17,7 +17,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Servers that have greeted, in the order of the configuration. Their programs end when this is dropped.
 pub struct Connections {
-    servers: Vec<Server>,
+    servers: Vec<McpServer>,
     limit: Duration,
 }
 
@@ -30,7 +30,7 @@ impl Connections {
         let limit = time_limit(config);
         let mut servers = Vec::new();
         for settings in check::servers(config) {
-            let server = Server::connect(settings, config, workers, limit);
+            let server = McpServer::connect(settings, config, workers, limit);
             let name = check::name(settings);
             let failed = |error| McpError::Server { name, error: Box::new(error) };
             servers.push(server.await.map_err(failed)?);

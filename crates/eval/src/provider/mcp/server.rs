@@ -18,7 +18,7 @@ const VERSION: &str = "2025-06-18";
 const MAX_PAGES: usize = 100;
 
 /// A server that has greeted.
-pub struct Server {
+pub struct McpServer {
     connection: Connection,
     tools: Vec<Value>,
 }
@@ -29,7 +29,7 @@ enum Connection {
     Sse(Box<Sse>),
 }
 
-impl Server {
+impl McpServer {
     /// Connects to a server, and asks for its tools.
     pub async fn connect(
         settings: &Object,

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use super::chat;
 use super::prices::Prices;
 use super::service::{self, Dialect};
-use super::tools::{self, Outcome, ToolCall};
+use super::tools::{self, ToolCall, ToolOutcome};
 use crate::calling::CallError;
 use crate::calling::transport::Request;
 use crate::model::{Object, ProviderResponse, TokenUsage};
 use crate::reading::Env;
-use services::{SERVICES, Service};
+use services::{OpenAiService, SERVICES};
 
 /// Names after `openai:` that are other endpoints and programs, and not models.
 const UNSUPPORTED: &[&str] = &[
@@ -106,7 +106,7 @@ impl Endpoint {
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenAi {
     id: String,
-    service: Service,
+    service: OpenAiService,
     endpoint: Endpoint,
     model: String,
 }
@@ -204,7 +204,7 @@ impl Dialect for OpenAi {
         &self,
         reply: &Value,
         response: ProviderResponse,
-        calls: &[(ToolCall, Outcome)],
+        calls: &[(ToolCall, ToolOutcome)],
     ) -> ProviderResponse {
         match self.endpoint {
             Endpoint::Responses => replies::resolved(reply, response, calls),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::Endpoint;
 use crate::model::{Guardrails, Object, ProviderResponse, TokenUsage};
 use crate::provider::service;
-use crate::provider::tools::{Outcome, ToolCall, shape};
+use crate::provider::tools::{ToolCall, ToolOutcome, shape};
 use crate::template::value::to_text;
 
 /// The categories that were flagged, with the strongest score of each.
@@ -137,7 +137,7 @@ fn function_calls(value: &Value) -> impl Iterator<Item = &Value> {
 pub fn resolved(
     value: &Value,
     response: ProviderResponse,
-    calls: &[(ToolCall, Outcome)],
+    calls: &[(ToolCall, ToolOutcome)],
 ) -> ProviderResponse {
     let shown = |item: &Value| {
         let done = calls.iter().find(|(call, _)| call.raw == *item);

@@ -2,7 +2,7 @@
 
 /// A service that speaks the dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Service {
+pub struct OpenAiService {
     /// The prefix of the ids of its models.
     pub name: &'static str,
     /// The address, unless one is configured.
@@ -11,12 +11,12 @@ pub struct Service {
     pub key: &'static str,
 }
 
-const fn service(name: &'static str, url: &'static str, key: &'static str) -> Service {
-    Service { name, url, key }
+const fn service(name: &'static str, url: &'static str, key: &'static str) -> OpenAiService {
+    OpenAiService { name, url, key }
 }
 
 /// OpenAI, and services that are the same at another address.
-pub const SERVICES: &[Service] = &[
+pub const SERVICES: &[OpenAiService] = &[
     service("openai", "https://api.openai.com/v1", "OPENAI_API_KEY"),
     service("aimlapi", "https://api.aimlapi.com/v1", "AIML_API_KEY"),
     service("ai21", "https://api.ai21.com/studio/v1", "AI21_API_KEY"),
@@ -47,7 +47,7 @@ pub const SERVICES: &[Service] = &[
     service("xai", "https://api.x.ai/v1", "XAI_API_KEY"),
 ];
 
-impl Service {
+impl OpenAiService {
     /// Returns the variables that may hold the address, in their order.
     pub fn address_variables(&self) -> [String; 2] {
         let name = self.name.to_uppercase();

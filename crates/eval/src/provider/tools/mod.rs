@@ -13,7 +13,7 @@ use crate::calling::CallError;
 use crate::javascript;
 use crate::model::Object;
 use crate::script::inline::{as_lines, needs_node};
-use crate::script::{EntryPoint, Language, ScriptCall, Workers};
+use crate::script::{EntryPoint, Language, ScriptCall, ScriptError, Workers};
 use crate::template::value::to_text;
 
 /// The setting that names functions of the user.
@@ -32,7 +32,7 @@ pub struct ToolCall {
 
 /// The outcome of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub enum ToolOutcome {
     /// A tool of a server returned this text.
     Result(String),
     /// A tool of a server failed with this text.
@@ -45,7 +45,7 @@ pub enum Outcome {
     Unknown,
 }
 
-impl Outcome {
+impl ToolOutcome {
     /// The text that stands for the call in an answer, where there is one.
     pub fn shown(&self, name: &str) -> Option<String> {
         match self {
@@ -59,8 +59,8 @@ impl Outcome {
 
 /// Returns the answer that outcomes are, if one of them is: their texts, one below the other. A function that failed leaves the calls as
 /// the answer.
-pub fn joined(calls: &[(ToolCall, Outcome)]) -> Option<String> {
-    if calls.iter().any(|(_, outcome)| *outcome == Outcome::Failed) {
+pub fn joined(calls: &[(ToolCall, ToolOutcome)]) -> Option<String> {
+    if calls.iter().any(|(_, outcome)| *outcome == ToolOutcome::Failed) {
         return None;
     }
     let texts: Vec<String> = calls.iter().filter_map(|(call, outcome)| outcome.shown(&call.name)).collect();
@@ -102,68 +102,73 @@ impl Tools {
     }
 
     /// Runs a call.
-    pub async fn run(&self, config: &Object, call: &ToolCall) -> Outcome {
+    pub async fn run(&self, config: &Object, call: &ToolCall) -> ToolOutcome {
         if let Some(servers) = self.servers.get().filter(|servers| servers.has(&call.name)) {
             let Some(arguments) = map_of(&call.arguments) else {
-                return Outcome::Error("the arguments are not JSON".to_owned());
+                return ToolOutcome::Error("the arguments are not JSON".to_owned());
             };
             return match servers.call(&call.name, &arguments).await {
                 Err(McpError::Refused { code, message }) => {
-                    Outcome::Error(format!("MCP error {code}: {message}"))
+                    ToolOutcome::Error(format!("MCP error {code}: {message}"))
                 }
-                Err(error) => Outcome::Error(error.to_string()),
+                Err(error) => ToolOutcome::Error(error.to_string()),
                 Ok(result) if result.get("isError") == Some(&Value::Bool(true)) => {
                     let text = content(&result);
-                    Outcome::Error(if text.is_empty() {
+                    ToolOutcome::Error(if text.is_empty() {
                         "the tool failed without a reason".to_owned()
                     } else {
                         text
                     })
                 }
-                Ok(result) => Outcome::Result(content(&result)),
+                Ok(result) => ToolOutcome::Result(content(&result)),
             };
         }
         let Some(callback) = config.get(CALLBACKS).and_then(|callbacks| callbacks.get(&call.name)) else {
-            return Outcome::Unknown;
+            return ToolOutcome::Unknown;
         };
         match self.call_back(callback, &call.arguments).await {
-            Ok(Value::Null) => Outcome::Returned(String::new()),
-            Ok(value) => Outcome::Returned(to_text(&value)),
+            Ok(Value::Null) => ToolOutcome::Returned(String::new()),
+            Ok(value) => ToolOutcome::Returned(to_text(&value)),
             Err(error) => {
                 tracing::warn!(function = %call.name, %error, "a function of the configuration failed");
-                Outcome::Failed
+                ToolOutcome::Failed
             }
         }
     }
 
     /// Calls a function of the user with the text of the arguments.
-    async fn call_back(&self, callback: &Value, arguments: &Value) -> Result<Value, String> {
-        let Some(code) = callback.as_str() else {
-            return Err("a function is text of JavaScript, or in a file".to_owned());
-        };
+    async fn call_back(&self, callback: &Value, arguments: &Value) -> Result<Value, CallbackError> {
+        let code = callback.as_str().ok_or(CallbackError::NotCode)?;
         let arguments = vec![match arguments {
             Value::String(_) => arguments.clone(),
             Value::Null => json!("{}"),
             other => json!(other.to_string()),
         }];
         if code.starts_with("file://") {
-            let called = self.workers.invoke(code, &["call"], arguments).await;
-            return called.map_err(|error| error.to_string());
+            return Ok(self.workers.invoke(code, &["call"], arguments).await?);
         }
         if !needs_node(code) {
             let code = code.to_owned();
             let ran =
                 tokio::task::spawn_blocking(move || javascript::call(&format!("({code})"), &arguments)).await;
             return match ran {
-                Ok(value) => value.map_err(|error| error.to_string()),
-                Err(_) => Err("the JavaScript engine stopped".to_owned()),
+                Ok(value) => Ok(value.map_err(ScriptError::from)?),
+                Err(_) => Err(ScriptError::EngineStopped.into()),
             };
         }
         let code = as_lines(&format!("return ({code})(args)"));
         let entry = EntryPoint::Inline { code, parameters: &["args"] };
-        let reply = self.workers.call(ScriptCall::new(Language::JavaScript, entry, arguments)).await;
-        reply.map(|reply| reply.value).map_err(|error| error.to_string())
+        Ok(self.workers.call(ScriptCall::new(Language::JavaScript, entry, arguments)).await?.value)
     }
+}
+
+/// Reason why a function of the user gave no value.
+#[derive(Debug, thiserror::Error)]
+enum CallbackError {
+    #[error("a function is text of JavaScript, or in a file")]
+    NotCode,
+    #[error(transparent)]
+    Script(#[from] ScriptError),
 }
 
 /// The block `mcp` of a configuration, unless it is switched off.
@@ -204,30 +209,30 @@ mod tests {
         }});
         let config = config.as_object().unwrap();
         let run = async |name: &str, arguments: Value| tools.run(config, &call(name, arguments)).await;
-        let returned = |text: &str| Outcome::Returned(text.to_owned());
+        let returned = |text: &str| ToolOutcome::Returned(text.to_owned());
         assert_eq!(run("add", json!("{\"a\": 1, \"b\": 2}")).await, returned("3"));
         assert_eq!(run("add", json!({"a": 1, "b": 2})).await, returned("3"));
         assert_eq!(run("describe", Value::Null).await, returned("{\"got\":\"string\"}"));
         assert_eq!(run("nothing", json!({})).await, returned(""));
-        assert_eq!(run("broken", json!({})).await, Outcome::Failed);
-        assert_eq!(run("other", json!({})).await, Outcome::Unknown);
+        assert_eq!(run("broken", json!({})).await, ToolOutcome::Failed);
+        assert_eq!(run("other", json!({})).await, ToolOutcome::Unknown);
     }
 
     #[test]
     fn outcomes_become_one_answer_unless_a_function_failed() {
-        let of = |outcomes: &[Outcome]| {
+        let of = |outcomes: &[ToolOutcome]| {
             let calls: Vec<_> =
                 outcomes.iter().map(|outcome| (call("t", json!({})), outcome.clone())).collect();
             joined(&calls)
         };
-        let (result, returned) = (Outcome::Result("1".to_owned()), Outcome::Returned("2".to_owned()));
+        let (result, returned) = (ToolOutcome::Result("1".to_owned()), ToolOutcome::Returned("2".to_owned()));
         assert_eq!(
-            of(&[result.clone(), Outcome::Unknown, returned.clone()]).as_deref(),
+            of(&[result.clone(), ToolOutcome::Unknown, returned.clone()]).as_deref(),
             Some("MCP Tool Result (t): 1\n2")
         );
-        assert_eq!(of(&[Outcome::Error("no".to_owned())]).as_deref(), Some("MCP Tool Error (t): no"));
-        assert_eq!(of(&[returned, Outcome::Failed]), None);
-        assert_eq!(of(&[Outcome::Unknown]), None);
+        assert_eq!(of(&[ToolOutcome::Error("no".to_owned())]).as_deref(), Some("MCP Tool Error (t): no"));
+        assert_eq!(of(&[returned, ToolOutcome::Failed]), None);
+        assert_eq!(of(&[ToolOutcome::Unknown]), None);
         assert_eq!(of(&[]), None);
     }
 

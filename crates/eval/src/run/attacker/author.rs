@@ -11,6 +11,7 @@ use crate::assertion::attack;
 use crate::calling::spec::{ProviderSpec, Turns};
 use crate::calling::{Call, Role};
 use crate::model::Object;
+use crate::run::error::RowError;
 use crate::run::turns::Talk;
 use crate::template::value::to_text;
 
@@ -22,7 +23,7 @@ impl Attack<'_, '_> {
     ///
     /// # Errors
     /// The attacker's error, if it has written nothing before.
-    pub(super) async fn next(&mut self, number: usize, path: &[usize]) -> Result<Vec<String>, String> {
+    pub(super) async fn next(&mut self, number: usize, path: &[usize]) -> Result<Vec<String>, RowError> {
         let Some(model) = self.model.clone() else {
             let seed = Sha256::digest(format!("{}/{}", self.first, self.tries.len()));
             let seed = seed.iter().take(8).fold(0, |seed, byte| (seed << 8) | u64::from(*byte));
@@ -35,21 +36,19 @@ impl Attack<'_, '_> {
         // An answer of the cache is not the answer to every question.
         let attempt = self.talk.plan.repeat * 1000 + self.asked;
         self.asked += 1;
-        let asked = self.talk.run.models.ask(&model, Role::Text, &call, attempt).await;
-        let response = asked.map_err(|error| error.to_string())?;
+        let response = self.talk.run.models.ask(&model, Role::Text, &call, attempt).await?;
         self.talk.spent.add(&response);
         let said = response.output.unwrap_or_default();
-        let error = response.error.map(|error| format!("the attacker `{}`: {error}", model.id));
         let most = limit(self.talk).unwrap_or(usize::MAX);
         let mut messages = attack::written(&said);
         messages.retain(|message| message.chars().count() <= most);
         messages.truncate(number);
         self.silent = if messages.is_empty() { self.silent + 1 } else { 0 };
-        match (error, self.tries.is_empty() && self.silent > MAX_SILENT) {
-            (Some(error), _) if self.tries.is_empty() => Err(error),
+        match (response.error, self.tries.is_empty() && self.silent > MAX_SILENT) {
+            (Some(error), _) if self.tries.is_empty() => Err(RowError::Attacker { id: model.id, error }),
             (_, true) => {
                 let said: String = to_text(&said).chars().take(MAX_SAID).collect();
-                Err(format!("the attacker `{}` wrote no message: {said}", model.id))
+                Err(RowError::SilentAttacker { id: model.id, said })
             }
             _ => Ok(messages),
         }
@@ -92,9 +91,8 @@ pub(super) fn limit(talk: &Talk<'_>) -> Option<usize> {
 }
 
 /// The model that writes the messages: that of the strategy, else the one of the red team.
-pub(super) fn model(talk: &Talk<'_>) -> Result<ProviderSpec, String> {
+pub(super) fn model(talk: &Talk<'_>) -> Result<ProviderSpec, RowError> {
     let named = talk.config.get("redteamProvider").or(talk.run.attacker.as_ref());
     let spec = named.and_then(|named| ProviderSpec::from_value(named, talk.run.workers.base()));
-    spec.filter(|spec| Turns::of(&spec.id).is_none())
-        .ok_or_else(|| "the attacker needs a model: name one in `redteam.provider`".to_owned())
+    spec.filter(|spec| Turns::of(&spec.id).is_none()).ok_or(RowError::NoAttacker)
 }

@@ -11,6 +11,7 @@ use sandcove_redteam::report::Verdict;
 use sandcove_redteam::text;
 use serde_json::{Value, json};
 
+use super::error::RowError;
 use super::grade::{self, Answered};
 use super::row;
 use super::turns::{Talk, message as message_of};
@@ -40,7 +41,7 @@ const SILENT: &str = "The attacker wrote no more messages";
 ///
 /// # Errors
 /// An error if no message was answered.
-pub async fn attack(talk: &mut Talk<'_>, by: &'static Attacker) -> Result<ProviderResponse, String> {
+pub async fn attack(talk: &mut Talk<'_>, by: &'static Attacker) -> Result<ProviderResponse, RowError> {
     let mut attack = Attack::new(talk, by)?;
     let stop = match by.talks {
         true => attack.converse().await?,
@@ -109,12 +110,10 @@ struct Attack<'t, 'a> {
 }
 
 impl<'t, 'a> Attack<'t, 'a> {
-    fn new(talk: &'t mut Talk<'a>, by: &'static Attacker) -> Result<Self, String> {
+    fn new(talk: &'t mut Talk<'a>, by: &'static Attacker) -> Result<Self, RowError> {
         let name = format!("{PREFIX}{}", by.provider);
         let inject_var = talk.setting("injectVar").map(str::to_owned);
-        let inject_var = inject_var.ok_or_else(|| {
-            format!("`{name}` needs `config.injectVar`, the variable that carries the attack")
-        })?;
+        let inject_var = inject_var.ok_or_else(|| RowError::NoInjectVar(name.clone()))?;
         let first = talk.vars.get(&inject_var).map(to_text).unwrap_or_default();
         let metadata = &talk.plan.case().metadata;
         let said = |key: &str| metadata.get(key).map(to_text).filter(|text| !text.is_empty());
@@ -125,9 +124,10 @@ impl<'t, 'a> Attack<'t, 'a> {
         let (goal, purpose) =
             (said("goal").unwrap_or_else(|| first.clone()), said("purpose").unwrap_or_default());
         let way = match by.asks_model() && by.way.is_empty() {
-            true => talk.setting(CUSTOM_WAY).map(str::to_owned).ok_or_else(|| {
-                format!("`{name}` needs `config.{CUSTOM_WAY}`: how the attacker goes about it")
-            })?,
+            true => {
+                let way = talk.setting(CUSTOM_WAY).map(str::to_owned);
+                way.ok_or(RowError::NoWay { name, key: CUSTOM_WAY })?
+            }
             false => by.way.clone(),
         };
         let model = match by.asks_model() {
@@ -174,7 +174,7 @@ impl<'t, 'a> Attack<'t, 'a> {
     }
 
     /// Leads a conversation, and returns why it ended. What was refused is taken back, where the target does not remember it.
-    async fn converse(&mut self) -> Result<String, String> {
+    async fn converse(&mut self) -> Result<String, RowError> {
         let most_back = self.number(&["maxBacktracks"]).unwrap_or(self.by.backtracks);
         let takes_back = !self.talk.is_stateful() && self.by.backtracks > 0 && most_back > 0;
         let turns = self.turns();
@@ -217,12 +217,12 @@ impl<'t, 'a> Attack<'t, 'a> {
     }
 
     /// The end of an attack whose target has failed: an error if nothing was answered before.
-    fn broken(&self, error: String) -> Result<String, String> {
+    fn broken(&self, error: RowError) -> Result<String, RowError> {
         if self.tries.is_empty() { Err(error) } else { Ok(format!("Error: {error}")) }
     }
 
     /// Tries messages that stand alone, each after those that it follows, and returns why there are no more.
-    async fn attempt(&mut self) -> Result<String, String> {
+    async fn attempt(&mut self) -> Result<String, RowError> {
         let branches = self.number(&["branchingFactor", "maxCandidatesPerStep"]);
         let branches = branches.filter(|_| self.model.is_some()).unwrap_or(self.by.branches).max(1);
         let width = self.number(&["maxWidth"]).unwrap_or(self.by.width).max(1);
@@ -279,13 +279,12 @@ impl<'t, 'a> Attack<'t, 'a> {
     }
 
     /// Sends a message, in a conversation after all before it.
-    async fn say(&mut self, message: &str) -> Result<ProviderResponse, String> {
+    async fn say(&mut self, message: &str) -> Result<ProviderResponse, RowError> {
         let layers = self.talk.config.get(LAYERS).and_then(Value::as_array).into_iter().flatten();
         let layers = layers.filter_map(|layer| layer.as_str().or_else(|| layer.get("id")?.as_str()));
         let sent = layers.fold(message.to_owned(), |sent, layer| text::encode(layer, &sent).unwrap_or(sent));
         self.talk.vars.insert(self.inject_var.clone(), json!(sent));
-        let rendered = row::render(self.talk.run, self.talk.plan, &self.talk.vars).await;
-        let (rendered, _) = rendered.map_err(|error| error.to_string())?;
+        let (rendered, _) = row::render(self.talk.run, self.talk.plan, &self.talk.vars).await?;
         let prompt = if self.by.talks {
             self.extend(&rendered, &sent);
             match self.talk.is_stateful() {
@@ -341,8 +340,8 @@ impl<'t, 'a> Attack<'t, 'a> {
             let mut successes = self.talk.run.successes.lock().unwrap_or_else(PoisonError::into_inner);
             if !successes.contains(&last.message) {
                 successes.push(last.message.clone());
-                let spare = successes.len().saturating_sub(MAX_SUCCESSES);
-                successes.drain(..spare);
+                let excess = successes.len().saturating_sub(MAX_SUCCESSES);
+                successes.drain(..excess);
             }
         }
         is_success

@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 use super::{Attack, Try};
 use crate::model::{Object, ProviderResponse};
 use crate::redteam::{self, Ruling};
+use crate::run::error::RowError;
 
 impl Attack<'_, '_> {
     /// The answer of the row: that of the first success, else of the message that got furthest, else of the last.
-    pub(super) fn response(self, stop: &str) -> Result<ProviderResponse, String> {
+    pub(super) fn response(self, stop: &str) -> Result<ProviderResponse, RowError> {
         let successes: Vec<usize> = (0..self.tries.len()).filter(|at| self.tries[*at].is_success()).collect();
         let furthest = (0..self.tries.len()).max_by(|a, b| {
             // Of equals in a conversation the last, and of attempts the first.
@@ -17,7 +18,7 @@ impl Attack<'_, '_> {
             if self.by.talks { order.then(a.cmp(b)) } else { order.then(b.cmp(a)) }
         });
         let Some(shown) = successes.first().copied().or(furthest) else {
-            return Err("the attacker wrote no message".to_owned());
+            return Err(RowError::NoAttack);
         };
         let mut metadata = Object::new();
         let mut add = |key: &str, value: Value| drop(metadata.insert(key.to_owned(), value));

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::super::lexer::Token;
-use super::super::syntax::{Expr, Imported, Macro, Part};
+use super::super::syntax::{Expr, ImportedNames, Macro, Part};
 use super::{Parsed, Parser};
 
 impl Parser {
@@ -57,7 +57,7 @@ impl Parser {
         if !self.skip_name("as") {
             return Err(self.error("expected `as` and a name after the file of an import"));
         }
-        let names = Imported::All(self.name()?);
+        let names = ImportedNames::All(self.name()?);
         self.end_import(file, names)
     }
 
@@ -75,10 +75,10 @@ impl Parser {
                 break;
             }
         }
-        self.end_import(file, Imported::Some(names))
+        self.end_import(file, ImportedNames::Some(names))
     }
 
-    fn end_import(&mut self, file: Expr, names: Imported) -> Parsed<Part> {
+    fn end_import(&mut self, file: Expr, names: ImportedNames) -> Parsed<Part> {
         let with_context = self.skip_name("with");
         if (with_context || self.skip_name("without")) && !self.skip_name("context") {
             return Err(self.error("expected `context`"));
