@@ -44,7 +44,20 @@ const NEVER: &[(&str, &[&str])] = &[
         "sandcove-redteam",
         &["tokio", "reqwest", "sandcove-client", "sandcove-eval", "ruff_python_parser", "tree-sitter"],
     ),
-    ("sandcove-eval", &["sandcove-server", "sandcove-isolate", "sandcove-image", "axum", "rustix", "libc"]),
+    (
+        "sandcove-eval",
+        &[
+            "sandcove-server",
+            "sandcove-isolate",
+            "sandcove-image",
+            "axum",
+            "rustix",
+            "libc",
+            "jsonschema",
+            "sqlparser",
+        ],
+    ),
+    ("sandcove-formats", &["tokio", "reqwest", "sandcove-client", "sandcove-eval"]),
 ];
 
 pub fn check(root: &Path) -> Result<()> {

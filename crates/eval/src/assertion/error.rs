@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use sandcove_formats::SchemaError;
 use serde_json::Value;
 
 use crate::calling::CallError;
@@ -138,10 +139,7 @@ pub enum CheckError {
     /// The text of a schema is not YAML.
     #[error("{0}")]
     ParseSchema(Diagnostic),
-    /// The schema has a key that schemas do not have.
-    #[error("the schema is not valid: unknown keyword `{0}`")]
-    UnknownKeyword(String),
-    /// A key of the schema has a wrong value.
-    #[error("the schema is not valid: {0}")]
-    Schema(String),
+    /// A schema is not valid.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
 }

@@ -1,13 +1,9 @@
 //! Whether an answer is SQL, of which dialect, and keeps to tables and columns it may touch.
 
+use sandcove_formats::sql::{Database, MAX_SQL, Names};
 use serde_json::Value;
-use sqlparser::dialect::{self, Dialect};
-use sqlparser::parser::Parser;
-use sqlparser::tokenizer::Tokenizer;
 
 use super::error::CheckError;
-use super::sql_foreign::is_foreign;
-use super::sql_names::{Names, names};
 use crate::grading::{Grader, GradingContext};
 use crate::model::GradingResult;
 
@@ -15,35 +11,11 @@ use crate::model::GradingResult;
 pub const GRADERS: &[(&str, Grader)] =
     &[("is-sql", Grader::Pure(is_sql)), ("contains-sql", Grader::Pure(contains_sql))];
 
-/// The longest text that is read as SQL, in bytes: the depth of what is read grows with it.
-const MAX_SQL: usize = 64 * 1024;
-
-/// Stack for reading [`MAX_SQL`] bytes of the deepest SQL, in bytes.
-const STACK: usize = 512 * 1024 * 1024;
-
-/// Databases by their names, with what reads their SQL.
-const DATABASES: &[(&str, &(dyn Dialect + Sync))] = &[
-    ("athena", &dialect::AnsiDialect {}),
-    ("bigquery", &dialect::BigQueryDialect {}),
-    ("db2", &dialect::AnsiDialect {}),
-    ("flinksql", &dialect::GenericDialect {}),
-    ("hive", &dialect::HiveDialect {}),
-    ("mariadb", &dialect::MySqlDialect {}),
-    ("mysql", &dialect::MySqlDialect {}),
-    ("noql", &dialect::PostgreSqlDialect {}),
-    ("postgresql", &dialect::PostgreSqlDialect {}),
-    ("redshift", &dialect::RedshiftSqlDialect {}),
-    ("snowflake", &dialect::SnowflakeDialect),
-    ("sqlite", &dialect::SQLiteDialect {}),
-    ("transactsql", &dialect::MsSqlDialect {}),
-    ("trino", &dialect::AnsiDialect {}),
-];
-
-/// The dialect that an assertion names, and the tables and columns that it allows.
+/// The database that an assertion names, and the tables and columns that it allows.
 struct SqlRules {
+    database: &'static Database,
     /// The name of the database as written.
-    database: String,
-    dialect: &'static (dyn Dialect + Sync),
+    written: String,
     tables: Option<Vec<String>>,
     columns: Option<Vec<String>>,
 }
@@ -60,31 +32,24 @@ impl SqlRules {
             }
         };
         let given = |key: &str| map.and_then(|map| map.get(key)).filter(|value| !value.is_null());
-        let database = given("databaseType").and_then(Value::as_str).unwrap_or("MySQL").to_owned();
-        let lower = database.to_lowercase();
-        let known = DATABASES.iter().find(|(name, _)| *name == lower);
-        let (_, dialect) = known.ok_or_else(|| CheckError::UnknownDatabase {
+        let written = given("databaseType").and_then(Value::as_str).unwrap_or("MySQL").to_owned();
+        let database = Database::find(&written).ok_or_else(|| CheckError::UnknownDatabase {
             kind: kind.clone(),
-            database: database.clone(),
-            known: DATABASES.iter().map(|(name, _)| *name).collect(),
+            database: written.clone(),
+            known: Database::names().collect(),
         })?;
         let list = |key: &str| given(key).map(|value| super::text::list(Some(value)));
-        Ok(Self {
-            database,
-            dialect: *dialect,
-            tables: list("allowedTables"),
-            columns: list("allowedColumns"),
-        })
+        Ok(Self { database, written, tables: list("allowedTables"), columns: list("allowedColumns") })
     }
 
     fn is(&self, names: &[&str]) -> bool {
-        names.iter().any(|name| self.database.eq_ignore_ascii_case(name))
+        names.contains(&self.database.name())
     }
 
     /// Returns what is wrong with a text.
     fn problem(&self, sql: &str) -> Option<String> {
         let wrong =
-            || format!("SQL statement does not conform to the provided {} database syntax.", self.database);
+            || format!("SQL statement does not conform to the provided {} database syntax.", self.written);
         let sql = sql.trim();
         if sql.len() > MAX_SQL {
             return Some(format!("SQL of more than {} KiB is not read.", MAX_SQL / 1024));
@@ -97,7 +62,7 @@ impl SqlRules {
         if odd {
             return Some(wrong());
         }
-        let Some(found) = self.parse(sql) else { return Some(wrong()) };
+        let Some(found) = self.database.read(sql) else { return Some(wrong()) };
         let denied = |what: &str,
                       found: &Names,
                       of: fn(&Names) -> &std::collections::BTreeSet<String>,
@@ -116,21 +81,6 @@ impl SqlRules {
         tables.and_then(|allowed| denied("table(s)", &found, |names| &names.tables, allowed)).or_else(|| {
             columns.and_then(|allowed| denied("column(s)", &found, |names| &names.columns, allowed))
         })
-    }
-
-    /// Returns what the statements touch; none when they are not the dialect's. Long chains of operators nest as deep as they are
-    /// long, so this has a stack of its own.
-    fn parse(&self, sql: &str) -> Option<Names> {
-        let (dialect, owned) = (self.dialect, sql.to_owned());
-        let reads_assigned = self.is(&["postgresql"]);
-        let database = self.database.to_lowercase();
-        let read = move || {
-            let tokens = Tokenizer::new(dialect, &owned).tokenize().ok()?;
-            let statements = Parser::new(dialect).with_tokens(tokens.clone()).parse_statements().ok()?;
-            let good = !statements.is_empty() && !is_foreign(&tokens, &statements, &database);
-            good.then(|| names(&statements, reads_assigned))
-        };
-        std::thread::Builder::new().stack_size(STACK).spawn(read).ok()?.join().ok()?
     }
 
     /// The text without comments; quoted text becomes a `?`.
@@ -307,8 +257,8 @@ mod tests {
     use super::*;
 
     fn rules(database: &str) -> SqlRules {
-        let (name, dialect) = DATABASES.iter().find(|(name, _)| *name == database).unwrap();
-        SqlRules { database: (*name).to_owned(), dialect: *dialect, tables: None, columns: None }
+        let database = Database::find(database).unwrap();
+        SqlRules { database, written: database.name().to_owned(), tables: None, columns: None }
     }
 
     #[test]

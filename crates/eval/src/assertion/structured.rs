@@ -1,12 +1,9 @@
 //! Checks of JSON.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
+use sandcove_formats::Schema;
 use serde_json::Value;
 
 use super::error::CheckError;
-use super::keywords;
 use crate::grading::{Grader, GradingContext};
 use crate::model::GradingResult;
 use crate::reading::env::is_on;
@@ -20,7 +17,7 @@ pub const GRADERS: &[(&str, Grader)] =
 const MAX_JSON: usize = 100_000;
 
 /// The shape that an answer must have: any JSON, or that of a schema.
-fn schema(cx: &GradingContext<'_>) -> Result<Option<jsonschema::Validator>, CheckError> {
+fn schema(cx: &GradingContext<'_>) -> Result<Option<Schema>, CheckError> {
     let value = match cx.value {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::String(text)) if text.trim().is_empty() => return Ok(None),
@@ -32,29 +29,8 @@ fn schema(cx: &GradingContext<'_>) -> Result<Option<jsonschema::Validator>, Chec
     compiled(&value).map(Some)
 }
 
-/// A schema; without `$schema` it is of draft 7. Formats are checked, and unknown keywords are mistakes.
-fn compiled(schema: &Value) -> Result<jsonschema::Validator, CheckError> {
-    let strict = !is_on("PROMPTFOO_DISABLE_AJV_STRICT_MODE");
-    if let Some(key) = keywords::unknown(schema).filter(|_| strict) {
-        return Err(CheckError::UnknownKeyword(key.to_owned()));
-    }
-    let options =
-        if schema.get("$schema").is_some() { jsonschema::options() } else { jsonschema::draft7::options() };
-    options
-        .should_validate_formats(true)
-        .with_format("email", is_email)
-        .build(schema)
-        .map_err(|error| CheckError::Schema(error.to_string()))
-}
-
-/// Whether a text is an address whose domain has a dot, as `ajv` has it.
-fn is_email(text: &str) -> bool {
-    static EMAIL: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        let word = "[a-z0-9!#$%&'*+/=?^_`{|}~-]+";
-        let label = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?";
-        Regex::new(&format!(r"(?i)^{word}(?:\.{word})*@(?:{label}\.)+{label}$")).ok()
-    });
-    EMAIL.as_ref().is_some_and(|pattern| pattern.is_match(text))
+fn compiled(schema: &Value) -> Result<Schema, CheckError> {
+    Ok(Schema::new(schema, !is_on("PROMPTFOO_DISABLE_AJV_STRICT_MODE"))?)
 }
 
 /// Returns why a value does not match a schema, if it does not.
@@ -62,13 +38,11 @@ fn is_email(text: &str) -> bool {
 /// # Errors
 /// If the schema is not valid.
 pub fn schema_problem(schema: &Value, value: &Value) -> Result<Option<String>, CheckError> {
-    Ok(problem(Some(&compiled(schema)?), value))
+    Ok(compiled(schema)?.problem(value))
 }
 
-fn problem(schema: Option<&jsonschema::Validator>, value: &Value) -> Option<String> {
-    let error = schema?.iter_errors(value).next()?;
-    let path = error.instance_path().to_string();
-    Some(format!("{}{error}", if path.is_empty() { String::new() } else { format!("{path}: ") }))
+fn problem(schema: Option<&Schema>, value: &Value) -> Option<String> {
+    schema?.problem(value)
 }
 
 fn is_json(cx: &GradingContext<'_>) -> GradingResult {

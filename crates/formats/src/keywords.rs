@@ -67,7 +67,7 @@ const MAPS: &[&str] =
     &["properties", "patternProperties", "dependencies", "dependentSchemas", "definitions", "$defs"];
 
 /// Returns the first key of a schema that is no keyword.
-pub fn unknown(schema: &Value) -> Option<&str> {
+pub(super) fn unknown(schema: &Value) -> Option<&str> {
     schema.as_object()?.iter().find_map(|(key, value)| {
         let key = key.as_str();
         if PLAIN.contains(&key) {

@@ -21,7 +21,7 @@ const DOUBLE_EQUALS: &[&str] = &["sqlite", "hive", "flinksql"];
 const MERGE_IS_UNKNOWN: &[&str] = &["mysql", "mariadb", "sqlite"];
 
 /// Whether statements, or the words they are made of, have what a database, named in lower case, does not know.
-pub fn is_foreign(tokens: &[Token], statements: &[Statement], database: &str) -> bool {
+pub(super) fn is_foreign(tokens: &[Token], statements: &[Statement], database: &str) -> bool {
     (tokens.contains(&Token::DoubleEq) && !DOUBLE_EQUALS.contains(&database))
         || statements.to_vec().visit(&mut Foreign { database }).is_break()
 }

@@ -19,7 +19,7 @@ pub struct Names {
 }
 
 /// Returns what statements touch. With `reads_assigned`, columns an update sets count as read, too.
-pub fn names(statements: &[Statement], reads_assigned: bool) -> Names {
+pub(super) fn names(statements: &[Statement], reads_assigned: bool) -> Names {
     let mut collector = Collector { reads_assigned, ..Collector::default() };
     // Nothing in it breaks off.
     let _: ControlFlow<()> = statements.to_vec().visit(&mut collector);
