@@ -25,7 +25,7 @@ pub mod error;
 mod facts;
 pub mod files;
 pub mod filesystem;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, debug_assertions))]
 pub mod fuzzing;
 pub mod path;
 pub mod process;

@@ -16,7 +16,7 @@ pub mod context;
 mod error;
 pub mod fileset;
 mod flags;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, debug_assertions))]
 pub mod fuzzing;
 mod heredoc;
 mod ignore;

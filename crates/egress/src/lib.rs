@@ -22,7 +22,7 @@ mod authority;
 mod client_hello;
 mod counted;
 mod dns_message;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, debug_assertions))]
 pub mod fuzzing;
 mod headers;
 mod identity;

@@ -33,7 +33,7 @@ mod bounds;
 mod connection;
 mod envelope;
 mod failure;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, debug_assertions))]
 pub mod fuzzing;
 mod host;
 mod image;

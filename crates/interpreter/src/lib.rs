@@ -48,7 +48,7 @@ pub mod config;
 pub mod context;
 pub mod contexts;
 pub mod envs;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, debug_assertions))]
 pub mod fuzzing;
 pub mod http;
 pub mod jupyter;

@@ -11,7 +11,7 @@
 
 mod answer;
 mod daemon;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, debug_assertions))]
 pub mod fuzzing;
 mod guest;
 mod kernels;

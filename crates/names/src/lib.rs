@@ -19,7 +19,7 @@
 
 mod account;
 mod error;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, debug_assertions))]
 pub mod fuzzing;
 mod limit;
 mod message;

@@ -68,7 +68,7 @@ mod dashboard;
 pub mod domain;
 mod error;
 pub mod events;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, debug_assertions))]
 pub mod fuzzing;
 mod http;
 mod mcp;

@@ -16,7 +16,7 @@ mod disposition;
 mod download;
 mod encoding;
 mod error;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, debug_assertions))]
 pub(crate) mod fuzzing;
 mod metadata_headers;
 mod multipart;

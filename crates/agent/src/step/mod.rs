@@ -18,7 +18,7 @@ mod resolve;
 mod tree;
 mod work_directory;
 
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, debug_assertions))]
 pub mod fuzzing;
 
 use std::path::Path;

@@ -30,7 +30,7 @@ mod download;
 mod ecr;
 mod error;
 mod export;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, debug_assertions))]
 pub mod fuzzing;
 mod import;
 mod layer;

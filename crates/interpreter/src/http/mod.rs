@@ -2,7 +2,7 @@
 
 mod error;
 mod events;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, debug_assertions))]
 pub(crate) mod fuzzing;
 mod validation;
 

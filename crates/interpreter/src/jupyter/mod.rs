@@ -15,7 +15,7 @@
 mod connection;
 mod demux;
 mod dialect;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, debug_assertions))]
 pub(crate) mod fuzzing;
 mod kernelspec;
 mod message;

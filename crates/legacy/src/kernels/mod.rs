@@ -199,7 +199,7 @@ fn wants_channels<B>(request: &Request<B>) -> bool {
 }
 
 /// Reads a message to a kernel, and forgets it.
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, debug_assertions))]
 pub(crate) fn read_cell(text: &str) {
     drop(message::read(text));
 }

@@ -10,7 +10,7 @@ mod builds;
 mod egress;
 mod error;
 mod events;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, debug_assertions))]
 pub(crate) mod fuzzing;
 mod health;
 mod identity;

@@ -23,5 +23,5 @@ mod upgrade;
 pub(crate) use forward::{local_uri, serve};
 pub(crate) use refusal::{Format, Refusal};
 pub(crate) use refused::refused;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, debug_assertions))]
 pub(crate) use signature::SignedUrl;

@@ -1,6 +1,6 @@
 //! Volumes: files that outlive sandboxes and that several sandboxes may mount at once (contract: control-plane, section 11).
 
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, debug_assertions))]
 pub(crate) mod fuzzing;
 mod leftovers;
 mod token;
