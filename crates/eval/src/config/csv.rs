@@ -41,13 +41,21 @@ pub fn rows(text: &str) -> Result<Vec<Record>, TableError> {
 /// # Errors
 /// See [`rows`].
 pub fn rows_with(text: &str, delimiter: u8) -> Result<Vec<Record>, TableError> {
+    Ok(rows_and_lines(text, delimiter)?.0)
+}
+
+/// Reads the rows of a table as [`rows_with`] does, and the line of each.
+///
+/// # Errors
+/// See [`rows`].
+pub fn rows_and_lines(text: &str, delimiter: u8) -> Result<(Vec<Record>, Vec<usize>), TableError> {
     let set = std::env::var("PROMPTFOO_CSV_DELIMITER").ok().and_then(|text| text.bytes().next());
     let delimiter = set.unwrap_or(delimiter);
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader =
         csv::ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(text.as_bytes());
     let header = reader.headers()?.clone();
-    let mut rows = Vec::new();
+    let (mut rows, mut lines) = (Vec::new(), Vec::new());
     for record in reader.records() {
         let record = record?;
         if record.iter().skip(header.len()).any(|cell| !cell.trim().is_empty()) {
@@ -59,8 +67,9 @@ pub fn rows_with(text: &str, delimiter: u8) -> Result<Vec<Record>, TableError> {
             .enumerate()
             .map(|(at, name)| (name.trim().to_owned(), record.get(at).unwrap_or_default().to_owned()));
         rows.push(cells.collect());
+        lines.push(record.position().map_or(0, |at| usize::try_from(at.line()).unwrap_or_default()));
     }
-    Ok(rows)
+    Ok((rows, lines))
 }
 
 /// Returns the tests that the rows of a table stand for.
