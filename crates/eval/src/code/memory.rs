@@ -11,11 +11,13 @@ const KILLED: &str = "137";
 pub(super) const KILLED_STATUS: i32 = 137;
 
 /// Texts of programs that run out of memory, wherever they stand in a line.
-const SAID: [&str; 9] = [
+const SAID: [&str; 10] = [
     // Node, when it aborts, and in a worker.
     "JavaScript heap out of memory",
     "reaching memory limit: JS heap out of memory",
     "Array buffer allocation failed",
+    // Its runner of tests, about a file that the system killed.
+    "signal: 'SIGKILL'",
     // R.
     "cannot allocate vector of size",
     "java.lang.OutOfMemoryError",
@@ -35,7 +37,8 @@ pub(super) fn is_named_in(error: &ExecutionError, printed: [&str; 2], kernel_die
     }
     is_error(&error.name)
         || SAID.iter().any(|said| error.value.contains(said))
-        || (error.name.is_empty() && error.value == KILLED)
+        // The error of a shell is only an exit status.
+        || (error.name.is_empty() && (error.value == KILLED || printed.into_iter().any(is_printed)))
 }
 
 /// Whether a command that failed printed that it ran out of memory.
@@ -78,6 +81,7 @@ mod tests {
         ] {
             assert!(is_named_in(&error(name, value, ""), ["", ""], false), "{name} {value}");
         }
+        assert!(is_named_in(&error("", "1", ""), ["MemoryError\n", ""], false));
         for (name, value) in
             [("ValueError", "MemoryError"), ("", "1"), ("RangeError", "Invalid array length")]
         {
