@@ -82,7 +82,8 @@ def test_a_relative_directory_of_runs_stays_the_same_one_in_the_directory_of_the
 
     assert run("-c", str(home / "suite.yaml"), "--no-table", "-n", "2").returncode == 100
     (home / "broken").unlink()
-    for arguments, runs in [(("retry",), 1), (("rerun", "--no-table"), 2), (("--resume", "--no-table"), 2)]:
+    [first] = [each["evalId"] for each in json.loads(run("list", "--json").stdout)]
+    for arguments, runs in [(("retry", first), 1), (("rerun", "--no-table"), 2), (("--resume", "--no-table"), 2)]:
         done = run(*arguments)
         assert done.returncode == 0, (arguments, done.stderr)
         assert len(json.loads(run("list", "--json").stdout)) == runs, arguments
