@@ -7,7 +7,7 @@ use sandcove_wire::interpreter::ExecutionError;
 
 /// Exit status of a shell whose command was ended by SIGKILL.
 const KILLED: &str = "137";
-/// The same as a number.
+/// Exit status of a command that was ended by SIGKILL, as a number.
 pub(super) const KILLED_STATUS: i32 = 137;
 
 /// Texts of programs that run out of memory, wherever they stand in a line.

@@ -18,9 +18,9 @@ use super::sys;
 
 /// A started program of a kernel.
 pub struct Spawned {
-    /// Its process id.
+    /// Process id of the program.
     pub pid: i32,
-    /// What will be known of its end.
+    /// Source of the exit status of the program.
     pub ending: Ending,
 }
 
