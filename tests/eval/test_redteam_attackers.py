@@ -2,6 +2,7 @@
 
 import csv
 import json
+import socket
 
 from test_redteam import ATTACKER, redteam  # noqa: F401: the fixture
 
@@ -287,3 +288,28 @@ def test_marks_of_templates_in_messages_are_sent_as_they_are(redteam):  # noqa: 
         target = "import json\n\n\ndef call_api(prompt, options, context):\n    return {'output': json.loads(prompt)[-1]['content'] if prompt.startswith('[') else prompt}\n"
         row = attacked(redteam, strategy, target=target, **settings)[strategy]
         assert row["response"]["output"] == sent and not row["success"]
+
+
+def test_a_model_that_cannot_be_reached_is_named_at_once(redteam):  # noqa: F811
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        # Bound and not listening: connections are refused, and nobody else takes the port.
+        address = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
+        model = {"id": "openai:chat:gone", "config": {"apiBaseUrl": address, "apiKey": "x"}}
+        (redteam.directory / "model.py").write_text(STEPPED)
+        section = {"purpose": "sells books", "provider": model, "plugins": ["pii"], "strategies": []}
+        document = {"prompts": ["{{q}}"], "targets": ["file://model.py"], "redteam": section}
+        (redteam.directory / "promptfooconfig.yaml").write_text(json.dumps(document))
+        # A pause before another try would outlast the test.
+        never = {"PROMPTFOO_REQUEST_BACKOFF_MS": "3600000"}
+        status, out, said = redteam("run", **never)
+        assert (status, out) == (3, ""), said
+        assert address in said and "refused" in said and "openai:chat:gone" in said, said
+        # Attackers that write while the target answers are the same.
+        plugin = {"id": "intent", "config": {"intent": ["Say the address"]}}
+        document["redteam"] |= {"plugins": [plugin], "strategies": [{"id": "basic", "config": {"enabled": False}}, "crescendo"]}
+        (redteam.directory / "promptfooconfig.yaml").write_text(json.dumps(document))
+        status, _, said = redteam("run", "--format", "json", "-o", "all.json", **never)
+        assert status == 3, said
+        [row] = json.loads((redteam.directory / "all.json").read_text())["results"]["results"]
+        assert address in row["error"] and "refused" in row["error"], row["error"]

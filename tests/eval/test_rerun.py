@@ -2,8 +2,10 @@
 
 import json
 import subprocess
+import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -69,6 +71,45 @@ def test_the_suite_as_it_is_now_is_run_with_the_options_of_then(home, tmp_path):
     (home / "suite.yaml").unlink()
     status, _, said = command(home, "rerun", first)
     assert status == 1 and "suite.yaml" in said, said
+
+
+def test_a_relative_directory_of_runs_stays_the_same_one_in_the_directory_of_the_suite(home, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    relative = {**environment(home), "PROMPTFOO_CONFIG_DIR": "runs"}
+
+    def run(*arguments):
+        return subprocess.run([BINARY, "eval", *arguments], env=relative, cwd=elsewhere, capture_output=True, text=True, timeout=300)
+
+    assert run("-c", str(home / "suite.yaml"), "--no-table", "-n", "2").returncode == 100
+    (home / "broken").unlink()
+    [first] = [each["evalId"] for each in json.loads(run("list", "--json").stdout)]
+    for arguments, runs in [(("retry", first), 1), (("rerun", "--no-table"), 2), (("--resume", "--no-table"), 2)]:
+        done = run(*arguments)
+        assert done.returncode == 0, (arguments, done.stderr)
+        assert len(json.loads(run("list", "--json").stdout)) == runs, arguments
+    assert (elsewhere / "runs/evaluations.db").exists() and not (home / "runs").exists() and not (elsewhere / "~").exists()
+
+
+def test_a_run_ends_with_the_page_that_started_it(home, tmp_path_factory):
+    [(first, _)] = stored(home)
+    seen = tmp_path_factory.mktemp("seen") / "pid"
+    # It sleeps until something ends it; nothing waits for that long.
+    (home / "provider.py").write_text(f"import os, time\ndef call_api(*_):\n    open({str(seen)!r}, 'w').write(str(os.getppid()))\n    time.sleep(3000)\n")
+    with viewer(home, "--run") as (printed, process):
+        assert asked(urlsplit(printed), f"/api/eval/{first}/run", {})[0] in (200, 202)
+        run = int(until(lambda: seen.exists() and seen.read_text()))
+        process.kill()
+        process.wait(60)
+    until(lambda: not Path(f"/proc/{run}").exists())
+
+
+def until(condition):
+    """What `condition` returns as soon as that is true."""
+    for _ in range(600):
+        if found := condition():
+            return found
+        time.sleep(0.1)
+    raise AssertionError("waited for a minute")
 
 
 def test_a_red_team_is_not_repeated_around_its_safety_check(home):

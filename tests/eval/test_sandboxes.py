@@ -346,6 +346,34 @@ def test_a_limit_that_is_hit_is_a_verdict_of_its_own(sandcove, tmp_path):
     assert verdicts == [*answers, "network limit"], [part["reason"] for part in graded]
 
 
+def test_code_that_is_killed_for_its_memory_is_at_its_limit_in_any_language(sandcove, tmp_path):
+    hoard = "const held = []\nfunction f(n) { while (true) held.push(new Array(100000).fill(n + 0.5)) }"
+    outside = "function f(n) { const held = []; while (true) held.push(Buffer.alloc(10000000, n)) }"
+    # More than the sandbox has, so that its own limit is met first.
+    unlimited = {"memory_mb": 100_000, "safety": False, "timeout_ms": 60_000}
+    case = {"function": "f", "cases": [{"args": [2], "expected": 2}]}
+    checks = {
+        "heap": (hoard, {"language": "javascript", **case, "safety": False, "timeout_ms": 60_000}),
+        "buffers": (outside, {"language": "javascript", **case, **unlimited}),
+        "python": ("held = []\ndef f(n):\n    while True: held.append(bytearray(b'x' * 10_000_000))", {"language": "python", **case, **unlimited}),
+        "child": ("python3 -c \"print(len(b'x' * 10**11))\"", {"language": "bash", "test_code": "true", **unlimited}),
+        "shell": ("held=xxxxxxxx; while true; do held=$held$held; done", {"language": "bash", "test_code": "true", **unlimited}),
+        "tests": (hoard + "\nmodule.exports = { f }", {"language": "javascript", "tests": "require('./solution.js').f(1)", **unlimited}),
+        "test of Python": ("def f(n): return bytearray(10**12)", {"language": "python", "tests": "def test_f():\n    f(1)\n\ndef test_g():\n    pass\n"}),
+        "own end": ("function f(n) { process.exit(1) }", {"language": "javascript", **case, "safety": False}),
+    }
+    tests = [
+        {"vars": {"code": code}, "assert": [{"type": "code-tests" if "tests" in value else "code-run", "value": value}]} for code, value in checks.values()
+    ]
+    suite = {"prompts": ["```\n{{code}}\n```"], "providers": ["echo"], "tests": tests}
+    (tmp_path / "promptfooconfig.yaml").write_text(json.dumps(suite))
+    _, rows = evaluate(sandcove, tmp_path)
+    graded = [row["gradingResult"]["componentResults"][0] for row in rows]
+    verdicts = dict(zip(checks, (part.get("metadata", {}).get("code", {}).get("verdict") for part in graded), strict=True))
+    reasons = [part["reason"] for part in graded]
+    assert verdicts == {**dict.fromkeys(checks, "memory limit"), "own end": "wrong"}, reasons
+
+
 def test_the_memory_of_a_case_is_what_it_had_at_most(sandcove, tmp_path):
     answers = {
         "python": "def f(n):\n    held = bytearray(n * 1000000)\n    return len(held) // 1000000",

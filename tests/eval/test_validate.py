@@ -38,6 +38,25 @@ def test_a_configuration_is_checked(sandcove, suite, command):
     assert (code, out) == (1, "") and "wrong.yaml:2:13" in err
 
 
+def test_files_of_checks_in_tables_and_in_made_tests_are_looked_for_first(sandcove, suite):
+    (suite / "there.py").write_text("def get_assert(output, context):\n    return True\n")
+    (suite / "tests.csv").write_text('x,__expected,__expected2\n"a\nb",python: file://there.py,contains: a\nc,file://there.py:get_assert,python: file://gone.py\n')
+    (suite / "rows.json").write_text('[{"x": 1, "__expected": "javascript: file://gone.js"}]')
+    (suite / "made.py").write_text("def generate_tests():\n    return [{'vars': {'x': 1}, 'assert': [{'type': 'python', 'value': 'file://made_gone.py'}]}]\n")
+    (suite / "scenario.yaml").write_text("config: [{vars: {x: 1}}]\ntests: [{assert: [{type: javascript, value: 'file://played.js:check'}]}]\n")
+    wanted = {
+        "tests: tests.csv": "tests.csv:4:1: error: file of a check not found: `gone.py` (row 2, column `__expected2`)",
+        "tests: rows.json": "file of a check not found: `gone.js` (column `__expected`)",
+        "tests: made.py": "file of a check not found: `made_gone.py`",
+        "scenarios: ['file://scenario.yaml']": "file of a check not found: `played.js`",
+    }
+    for tests, message in wanted.items():
+        (suite / "promptfooconfig.yaml").write_text(f"prompts: ['{{{{x}}}}']\nproviders: [echo]\n{tests}\n")
+        code, out, err = run(sandcove, suite, "validate")
+        assert (code, out) == (1, ""), err
+        assert message in err and "there.py" not in err, err
+
+
 def test_providers_of_a_configuration_are_asked(sandcove, suite):
     code, out, _ = run(sandcove, suite, "validate", "target", "-c", "promptfooconfig.yaml")
     lines = out.splitlines()

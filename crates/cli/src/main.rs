@@ -310,6 +310,9 @@ fn start(cli: Cli, matches: &ArgMatches) -> Result<ExitCode> {
         sandcove_isolate::take_precedence();
     }
     let is_server = matches!(cli.command, Command::Serve(_));
+    if !is_server {
+        signals::end_with_starter();
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

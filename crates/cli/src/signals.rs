@@ -1,11 +1,17 @@
 //! Signals that end a command, and their exit statuses.
 
 use std::io;
+use std::time::Duration;
 
+use rustix::process::{Pid, kill_process};
+use sandcove_viewer::STARTER;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Exit status of a program that a closed pipe ended, as shells report it.
 pub const BROKEN_PIPE: u8 = 128 + 13;
+
+/// Time in which a run that has been interrupted ends with what it was doing.
+const STARTER_GRACE: Duration = Duration::from_secs(5);
 
 /// A signal that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,4 +57,21 @@ impl Signals {
             _ = self.hangup.recv() => Caught { name: "HUP", number: 1 },
         }
     }
+}
+
+/// Interrupts this process, as Ctrl-C does, when the page that started it is gone, however that ended; a second time, for what does not stop.
+/// Does nothing in other processes.
+pub fn end_with_starter() {
+    let starter = std::env::var(STARTER).ok().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
+    // Programs that a run starts inherit the variable.
+    if starter.is_none() || starter != rustix::process::getppid() {
+        return;
+    }
+    std::thread::spawn(|| {
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        for _ in 0..2 {
+            let _ = kill_process(rustix::process::getpid(), rustix::process::Signal::INT);
+            std::thread::sleep(STARTER_GRACE);
+        }
+    });
 }

@@ -220,7 +220,12 @@ async fn failures_are_errors() {
     assert_eq!(find(&server.python("input()").await, "error")["name"], "StdinNotImplementedError");
     let lines = server.python("import os; os._exit(1)").await;
     assert_eq!(find(&lines, "error")["name"], "ContextRestarting");
+    assert_eq!(find(&lines, "error")["traceback"], "");
     assert_eq!(types(&lines).last(), Some(&"end_of_execution"));
+    // As the system does when memory runs out.
+    let lines = server.python("import os; os.kill(os.getpid(), 9)").await;
+    assert_eq!(find(&lines, "error")["value"], "Context was restarted");
+    assert!(find(&lines, "error")["traceback"].as_str().unwrap().contains("out of memory"));
     assert_eq!(server.python("1").await[0]["execution_count"], 1);
 }
 

@@ -29,6 +29,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 pub use guard::Token;
+pub use running::STARTER;
 use shared::Shared;
 
 /// A server that is bound and not yet running.

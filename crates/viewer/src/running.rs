@@ -45,6 +45,10 @@ impl fmt::Display for StartError {
     }
 }
 
+/// The variable with the process id of the program that started a run and holds the other end of its standard input. A run interrupts itself
+/// when that end is closed.
+pub const STARTER: &str = "SANDCOVE_STARTER";
+
 /// Output of a run so far, and its exit status.
 #[derive(Debug, Default)]
 struct Printed {
@@ -98,7 +102,9 @@ impl Runs {
             .current_dir(directory)
             .env("PROMPTFOO_CONFIG_DIR", &self.home)
             .env("NO_COLOR", "1")
-            .stdin(Stdio::null())
+            .env(STARTER, std::process::id().to_string())
+            // Held open, and never written to: its end is how the run learns that this program was killed.
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
@@ -174,6 +180,8 @@ async fn follow(
     changes: watch::Sender<u64>,
 ) {
     let (out, error) = (child.stdout.take(), child.stderr.take());
+    // Waiting for a child closes its standard input.
+    let _input = child.stdin.take();
     let end = async {
         loop {
             tokio::select! {

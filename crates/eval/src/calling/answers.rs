@@ -1,7 +1,7 @@
 //! Answers of services: cached on disk, and asked for once when several rows ask the same.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -21,7 +21,7 @@ type Pending = Arc<OnceCell<ProviderResponse>>;
 
 /// The directory of cached answers: `given` by `PROMPTFOO_CACHE_PATH`, else below the home directory.
 fn cache_directory(given: Option<String>) -> PathBuf {
-    given.map_or_else(|| home::directory().join("cache"), PathBuf::from)
+    given.map_or_else(|| home::directory().join("cache"), |given| home::below_start(Path::new(&given)))
 }
 
 /// Removes all cached answers and returns how many there were.

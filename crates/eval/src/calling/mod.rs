@@ -264,6 +264,11 @@ pub enum CallError {
     /// The prompt begins and ends like JSON, but is malformed.
     #[error("the prompt looks like JSON but is not: {0}")]
     MalformedPrompt(String),
+    /// The prompt begins like messages in YAML, but is malformed.
+    #[error(
+        "the prompt looks like messages in YAML but is not: {0}; write a variable as `{{{{name | dump}}}}`"
+    )]
+    MalformedMessages(String),
     /// The prompt is plain text, where the environment asks for JSON.
     #[error("the prompt is not JSON, and PROMPTFOO_REQUIRE_JSON_PROMPTS is set")]
     PlainPrompt,

@@ -83,6 +83,17 @@ const EMPTY_ACCOUNT: [&str; 6] = [
 /// Attempts after the first.
 const MAX_RETRIES: u32 = 4;
 
+tokio::task_local! {
+    /// Whether a service that cannot be reached fails a call at once.
+    static IS_EXPECTED: bool;
+}
+
+/// Runs calls to services that are expected to be there: what cannot be reached is not tried again, because everything else waits for it.
+/// Services that are busy are waited for as ever.
+pub async fn expecting_service<T>(calls: impl Future<Output = T>) -> T {
+    IS_EXPECTED.scope(true, calls).await
+}
+
 /// Sends a request, and sends it again, with growing pauses, when the service is busy or cannot be reached.
 ///
 /// # Errors
@@ -116,7 +127,7 @@ pub async fn send_within(request: &Request, limit: Duration) -> Result<Reply, Ca
                 429 => !reply.is_account_empty(),
                 status => retry_5xx && status >= 500,
             },
-            Err(failure) => failure.again,
+            Err(failure) => failure.again && !IS_EXPECTED.try_with(|expected| *expected).unwrap_or(false),
         };
         if !busy || tries >= max_retries {
             return result.map_err(|failure| failure.error);

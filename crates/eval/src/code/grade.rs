@@ -9,7 +9,7 @@ use super::prepare::{self, Prepared};
 use super::program::{self, Case};
 use super::run::{self, Execution, shown};
 use super::settings::CodeSettings;
-use super::{metrics, python, syntax, test_file};
+use super::{memory, metrics, python, syntax, test_file};
 use crate::grading::GradingContext;
 use crate::model::{GradingResult, Object};
 use crate::sandboxes::Sandboxes;
@@ -193,6 +193,15 @@ pub(super) struct CaseResult {
     pub(super) execution: Option<Execution>,
 }
 
+impl CaseResult {
+    /// The limit that it failed at, if it did. A test of a file has no execution of its own, but the name of its error.
+    fn limit(&self) -> Option<&'static str> {
+        let failure = self.failure.as_ref()?;
+        let limit = self.execution.as_ref().and_then(Execution::limit);
+        limit.or_else(|| memory::is_failure(failure).then_some("memory"))
+    }
+}
+
 /// Runs all cases in one sandbox, as long as it lasts; one that a case has broken is replaced for the next.
 async fn run_cases(
     sandboxes: &Sandboxes,
@@ -286,8 +295,7 @@ pub(super) fn outcomes(
         })
         .collect();
     // Code that was stopped is not known to be wrong.
-    let stopped = results.iter().filter(|result| result.failure.is_some());
-    let limit = stopped.filter_map(|result| result.execution.as_ref()?.limit()).next();
+    let limit = results.iter().find_map(CaseResult::limit);
     let word = match (failures.is_empty(), limit) {
         (true, _) => "passed".to_owned(),
         (false, Some(limit)) => format!("{limit} limit"),

@@ -13,6 +13,7 @@ mod diff;
 mod error;
 mod extract;
 mod grade;
+mod memory;
 mod metrics;
 mod patch;
 mod policy;

@@ -73,11 +73,14 @@ async fn prepare(taken: &Taken, settings: &CodeSettings, language: &str) -> Resu
         );
     }
     setup.push_str(settings.setup.as_deref().unwrap_or_default());
-    // A JavaScript cell awaits its last value, so there the gauge is a cell of its own.
-    let mut gauge = run::memory_gauge(language);
+    // A JavaScript cell awaits its last value, so there the gauge is a cell of its own, with the limit before it.
+    let mut gauge = run::memory_gauge(language).map(str::to_owned);
     if let Some(gauge) = gauge.take_if(|_| language == "python") {
         setup.push('\n');
-        setup.push_str(gauge);
+        setup.push_str(&gauge);
+    }
+    if let Some(gauge) = &mut gauge {
+        gauge.insert_str(0, &node_limit(settings.limits().memory));
     }
     let mut before = None;
     if !setup.is_empty() {
@@ -88,7 +91,17 @@ async fn prepare(taken: &Taken, settings: &CodeSettings, language: &str) -> Resu
         before = run::gauged(&done);
     }
     match gauge {
-        Some(gauge) => Ok(run::gauged(&run::code(&taken.sandbox, language, gauge, settings.limits()).await)),
+        Some(gauge) => Ok(run::gauged(&run::code(&taken.sandbox, language, &gauge, settings.limits()).await)),
         None => Ok(before),
     }
+}
+
+/// Returns JavaScript that limits the memory of its interpreter to so many MiB on top of what it has. Node reserves far more addresses than it
+/// uses, so the limit is on what it can write to. A sandbox without `prlimit` has only its own limit.
+fn node_limit(megabytes: u64) -> String {
+    format!(
+        "try {{ require('child_process').execFileSync('prlimit', ['--pid', String(process.pid), '--data=' + \
+         (Number(require('fs').readFileSync('/proc/self/status', 'utf8').match(/VmData:\\s*(\\d+)/)[1]) * 1024 + {megabytes} * 1048576)]) }} \
+         catch {{}}\n"
+    )
 }

@@ -9,6 +9,7 @@ use sandcove_wire::interpreter::{Event, ExecutionError, ExecutionRequest};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use super::memory;
 use crate::sandboxes::chain;
 
 /// Bytes of each stream that results keep.
@@ -65,6 +66,9 @@ impl Execution {
             });
         }
         if let Some(error) = &self.error {
+            if kernel_died(error) && self.ran_out_of_memory() {
+                return Some("used too much memory, and its interpreter was killed".to_owned());
+            }
             if kernel_died(error) {
                 return Some(format!(
                     "ended its interpreter, or was ended for using too much ({})",
@@ -74,6 +78,10 @@ impl Execution {
             return Some(format!("{}: {}", error.name, error.value).trim_end_matches([':', ' ']).to_owned());
         }
         match self.exit_code {
+            Some(memory::KILLED_STATUS) => Some(format!(
+                "was killed (exit status {}), as programs are that use too much memory",
+                memory::KILLED_STATUS
+            )),
             Some(code) if code != 0 => Some(format!("ended with exit status {code}")),
             _ => None,
         }
@@ -84,11 +92,23 @@ impl Execution {
         match (&self.stopped, &self.error) {
             (Some(Stop::Time(_) | Stop::Timeout(_)), _) => Some("time"),
             (Some(Stop::Output(_)), _) => Some("output"),
-            (None, Some(error)) if error.name == "MemoryError" => Some("memory"),
+            (None, _) if self.ran_out_of_memory() => Some("memory"),
             (None, _) if self.offline && self.failure().is_some() && self.missed_the_network() => {
                 Some("network")
             }
             _ => None,
+        }
+    }
+
+    /// Whether it failed for lack of memory, its interpreter's or the sandbox's.
+    fn ran_out_of_memory(&self) -> bool {
+        match (&self.error, self.exit_code) {
+            (Some(error), _) => memory::is_named_in(error, [&self.stdout, &self.stderr], kernel_died(error)),
+            (None, Some(memory::KILLED_STATUS)) => true,
+            (None, Some(code)) => {
+                code != 0 && [&self.stdout, &self.stderr].into_iter().any(|text| memory::is_printed(text))
+            }
+            (None, None) => false,
         }
     }
 
@@ -232,7 +252,7 @@ pub(crate) async fn run(sandbox: &Sandbox, command: &Command, limits: Limits) ->
         CommandEvent::Stderr(bytes) => printed.stderr(&bytes),
     });
     let (exit_code, stopped) = match within(run, &flood, limits).await {
-        Ok(exit) => (Some(exit.code), None),
+        Ok(exit) => (Some(if exit.code < 0 { exit.shell_status().into() } else { exit.code }), None),
         Err(stop) => (None, Some(stop)),
     };
     printed.execution(None, exit_code, stopped, started)

@@ -72,9 +72,9 @@ pub(super) async fn run(
         let written = sandbox.write_file(&path, Bytes::from(contents)).await;
         written.map_err(|error| CodeError::Write { path, error })?;
     }
-    // Node reserves far more addresses than it uses, so its limit is the sandbox's.
     let memory = match language {
-        "javascript" => String::new(),
+        // Node reserves far more addresses than it uses, so its limit is on what it can write to.
+        "javascript" => format!("ulimit -d {}; ", limits.memory * 1024 + 128 * 1024),
         _ => format!("ulimit -v {}; ", limits.memory * 1024 + 256 * 1024),
     };
     let line = format!("cd /home/user; {memory}{}", command.unwrap_or(&runner.command));

@@ -351,8 +351,10 @@ impl Workspace {
         let line = self.inside(&format!("timeout -k 1 {seconds} bash -c {}", quoted(line)));
         let outer = Limits { time: limits.time + Duration::from_secs(GRACE), ..limits };
         let mut execution = run::command(&self.taken.sandbox, &line, outer).await;
-        // What `timeout` says about what it ended.
-        if matches!(execution.exit_code, Some(124 | 137)) {
+        // What `timeout` says about what it ended. Before the limit, 137 is of a test that the system killed for its memory.
+        if execution.exit_code == Some(124)
+            || (execution.exit_code == Some(137) && execution.took >= limits.time)
+        {
             execution.stopped = Some(Stop::Timeout(limits.time));
         }
         Tested { name: name.to_owned(), failure: execution.failure(), execution: Some(execution) }

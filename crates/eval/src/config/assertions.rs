@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::csv;
 use crate::assertion::{meteor, registry};
 use crate::model::{Assertion, Object};
 use crate::reading::diagnostic::{Findings, Position, Severity, nearest};
@@ -143,10 +144,12 @@ fn check(node: &Node, kind: &str, negated: bool, findings: &mut Findings) {
 
 /// Reports files of a check that do not exist, before any model is paid. Programs have to be there; what is compared may be made by a hook.
 fn check_files(node: &Node, kind: &str, base: &Path, findings: &mut Findings) {
-    let is_program = matches!(kind, "javascript" | "python" | "ruby");
-    for (key, is_program) in
-        [("value", is_program), ("transform", true), ("contextTransform", true), ("rubricPrompt", false)]
-    {
+    for (key, is_program) in [
+        ("value", is_program(kind)),
+        ("transform", true),
+        ("contextTransform", true),
+        ("rubricPrompt", false),
+    ] {
         let severity = if is_program { Severity::Error } else { Severity::Warning };
         if let Some(value) = node.get(key) {
             check_file(value, severity, base, findings);
@@ -156,15 +159,49 @@ fn check_files(node: &Node, kind: &str, base: &Path, findings: &mut Findings) {
 
 /// Reports that the file that a setting names does not exist.
 pub(super) fn check_file(value: &Node, severity: Severity, base: &Path, findings: &mut Findings) {
-    let reference = value
-        .text()
-        .filter(|text| text.starts_with("file://") && !text.contains("{{") && !text.contains("{%"));
-    if let Some(reference) = reference {
-        let (path, _) = files::split_name(reference);
-        if !base.join(path).is_file() {
-            findings.add(severity, Some(&value.at), format!("file of a check not found: `{path}`"));
+    if let Some(path) = value.text().and_then(|text| missing_file(text, base)) {
+        findings.add(severity, Some(&value.at), format!("file of a check not found: `{path}`"));
+    }
+}
+
+/// Reports files of the checks of a table's row that do not exist. `row` counts rows below the header from 1, as descriptions of tests do.
+pub(super) fn check_cells<'a>(
+    cells: impl Iterator<Item = (&'a str, &'a str)>,
+    row: Option<usize>,
+    at: &Position,
+    base: &Path,
+    findings: &mut Findings,
+) {
+    for (column, cell) in
+        cells.filter(|(column, cell)| column.starts_with("__expected") && cell.contains("file://"))
+    {
+        let assertion = csv::expected(cell);
+        let text = |key: &str| assertion.get(key).and_then(Value::as_str).unwrap_or_default();
+        if let Some(path) = missing_file(text("value"), base) {
+            let severity = if is_program(text("type").trim_start_matches("not-")) {
+                Severity::Error
+            } else {
+                Severity::Warning
+            };
+            let row = row.map(|row| format!("row {row}, ")).unwrap_or_default();
+            let message = format!("file of a check not found: `{path}` ({row}column `{column}`)");
+            findings.add(severity, Some(at), message);
         }
     }
+}
+
+/// Returns the path of a reference to a file that does not exist. What is made by a template is not known yet.
+fn missing_file<'a>(reference: &'a str, base: &Path) -> Option<&'a str> {
+    if !reference.starts_with("file://") || reference.contains("{{") || reference.contains("{%") {
+        return None;
+    }
+    let (path, _) = files::split_name(reference);
+    (!base.join(path).is_file()).then_some(path)
+}
+
+/// Whether the value of an assertion is a program.
+fn is_program(kind: &str) -> bool {
+    matches!(kind, "javascript" | "python" | "ruby")
 }
 
 fn assertion(kind: String, negated: bool, children: Vec<Assertion>, raw: Object) -> Assertion {

@@ -22,6 +22,11 @@ pub enum TableError {
     /// A column sets what assertions do not have.
     #[error("unknown setting `{setting}` in the column `{column}`{}", near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
     Setting { setting: String, column: String, near: Option<&'static str> },
+    /// A cell sets a number to something else.
+    #[error(
+        "`{value}` in row {row}, column `{column}`, is not a number; leave the cell empty for the default"
+    )]
+    Number { value: String, row: usize, column: String },
 }
 
 /// A row of a table, by column.
@@ -41,13 +46,21 @@ pub fn rows(text: &str) -> Result<Vec<Record>, TableError> {
 /// # Errors
 /// See [`rows`].
 pub fn rows_with(text: &str, delimiter: u8) -> Result<Vec<Record>, TableError> {
+    Ok(rows_and_lines(text, delimiter)?.0)
+}
+
+/// Reads the rows of a table as [`rows_with`] does, and the line of each.
+///
+/// # Errors
+/// See [`rows`].
+pub fn rows_and_lines(text: &str, delimiter: u8) -> Result<(Vec<Record>, Vec<usize>), TableError> {
     let set = std::env::var("PROMPTFOO_CSV_DELIMITER").ok().and_then(|text| text.bytes().next());
     let delimiter = set.unwrap_or(delimiter);
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader =
         csv::ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(text.as_bytes());
     let header = reader.headers()?.clone();
-    let mut rows = Vec::new();
+    let (mut rows, mut lines) = (Vec::new(), Vec::new());
     for record in reader.records() {
         let record = record?;
         if record.iter().skip(header.len()).any(|cell| !cell.trim().is_empty()) {
@@ -59,14 +72,15 @@ pub fn rows_with(text: &str, delimiter: u8) -> Result<Vec<Record>, TableError> {
             .enumerate()
             .map(|(at, name)| (name.trim().to_owned(), record.get(at).unwrap_or_default().to_owned()));
         rows.push(cells.collect());
+        lines.push(record.position().map_or(0, |at| usize::try_from(at.line()).unwrap_or_default()));
     }
-    Ok(rows)
+    Ok((rows, lines))
 }
 
 /// Returns the tests that the rows of a table stand for.
 ///
 /// # Errors
-/// If a column sets what assertions do not have.
+/// If a column sets what assertions do not have, or a number to something else.
 pub fn tests(rows: &[Record]) -> Result<Vec<Object>, TableError> {
     for column in rows.first().into_iter().flat_map(Record::keys) {
         let setting = column.strip_prefix("__config:").and_then(|rest| rest.rsplit_once(':'));
@@ -74,8 +88,25 @@ pub fn tests(rows: &[Record]) -> Result<Vec<Object>, TableError> {
             let near = nearest(setting, ASSERTION.iter().copied());
             return Err(TableError::Setting { setting: setting.to_owned(), column: column.clone(), near });
         }
+        if setting.is_some_and(|(_, setting)| matches!(setting, "threshold" | "weight")) {
+            check_numbers(rows, column)?;
+        }
     }
     Ok(rows.iter().map(test_of).collect())
+}
+
+/// Checks that the cells of a column are numbers, where they are not empty.
+fn check_numbers(rows: &[Record], column: &str) -> Result<(), TableError> {
+    for (at, cell) in rows.iter().enumerate().filter_map(|(at, row)| Some((at, row.get(column)?.trim()))) {
+        if !cell.is_empty() && !cell.parse::<f64>().is_ok_and(f64::is_finite) {
+            return Err(TableError::Number {
+                value: cell.to_owned(),
+                row: at + 1,
+                column: column.to_owned(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Returns the test that a row stands for, as a configuration would write it.
@@ -286,5 +317,8 @@ mod tests {
         assert_eq!(rows("a,b\n1\n1,2,\n").unwrap().len(), 2);
         let wrong = tests(&rows("q,__expected,__config:__expected:treshold\na,contains:a,1\n").unwrap());
         assert!(wrong.unwrap_err().to_string().ends_with("did you mean `threshold`?"));
+        let numbers = "q,__expected,__config:__expected:threshold\na,levenshtein:a,\nb,levenshtein:b,high\n";
+        let wrong = tests(&rows(numbers).unwrap()).unwrap_err().to_string();
+        assert!(wrong.starts_with("`high` in row 2, column `__config:__expected:threshold`"), "{wrong}");
     }
 }

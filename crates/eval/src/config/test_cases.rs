@@ -243,11 +243,13 @@ async fn from_file(
     match files::extension(&file.to_string_lossy()).as_str() {
         extension @ ("csv" | "tsv") => {
             let delimiter = if extension == "tsv" { b'\t' } else { b',' };
-            let rows = super::csv::rows_with(&std::fs::read_to_string(file)?, delimiter)?;
+            let (rows, lines) = super::csv::rows_and_lines(&std::fs::read_to_string(file)?, delimiter)?;
+            check_rows(&rows, |row| lines.get(row).copied(), file, workers.base(), findings);
             tests.extend(super::csv::tests(&rows)?);
         }
         "xlsx" => {
             let rows = xlsx::rows(&std::fs::read(file)?, name)?;
+            check_rows(&rows, |_| None, file, workers.base(), findings);
             tests.extend(super::csv::tests(&rows)?);
         }
         "jsonl" => {
@@ -266,6 +268,22 @@ async fn from_file(
         other => return Err(TestsError::Extension(other.to_owned())),
     }
     Ok(())
+}
+
+/// Reports files of checks in the cells of a table that do not exist.
+fn check_rows(
+    rows: &[super::csv::Record],
+    line: impl Fn(usize) -> Option<usize>,
+    file: &Path,
+    root: &Path,
+    findings: &mut Findings,
+) {
+    let file: Arc<Path> = file.into();
+    for (at, row) in rows.iter().enumerate() {
+        let position = Position { file: file.clone(), line: line(at).unwrap_or(at + 2), column: 1 };
+        let cells = row.iter().map(|(column, cell)| (column.as_str(), cell.as_str()));
+        super::assertions::check_cells(cells, Some(at + 1), &position, root, findings);
+    }
 }
 
 fn from_lines(
@@ -310,7 +328,10 @@ fn from_document_item(
         return tests.push(inline(node, base, root, findings));
     }
     let cells = node.entries().iter().map(|entry| (entry.key.clone(), to_text(&entry.value.to_value())));
-    tests.push(super::csv::test_of(&cells.collect()));
+    let row: super::csv::Record = cells.collect();
+    let cells = row.iter().map(|(column, cell)| (column.as_str(), cell.as_str()));
+    super::assertions::check_cells(cells, None, &node.at, root, findings);
+    tests.push(super::csv::test_of(&row));
 }
 
 async fn generate(

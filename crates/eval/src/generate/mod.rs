@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::assertion::member;
 use crate::calling::answers::Answers;
 use crate::calling::spec::{ProviderSpec, default_model};
-use crate::calling::{Call, CallError, Models, Role};
+use crate::calling::{Call, CallError, Models, Role, transport};
 use crate::config::Suite;
 use crate::config::attacks::AttackError;
 use crate::model::Object;
@@ -100,7 +100,8 @@ impl Model {
         let vars = Object::new();
         let context = json!({"vars": {}, "prompt": {"raw": prompt, "label": label}});
         let call = Call { prompt, vars: &vars, config: &self.spec.config, context: &context };
-        let response = self.models.ask(&self.spec, Role::Text, &call, attempt).await?;
+        let asked = self.models.ask(&self.spec, Role::Text, &call, attempt);
+        let response = transport::expecting_service(asked).await?;
         let failed = |error: String| GenerateError::Failed { id: self.spec.id.clone(), error };
         match (response.error, response.output) {
             (Some(error), _) => Err(failed(error)),

@@ -8,13 +8,13 @@ use crate::reading::node::Node;
 /// Returns the messages of a prompt: those of its JSON, those of its YAML if it begins with a role, else one message of the user.
 ///
 /// # Errors
-/// When it looks like JSON and is not.
+/// An error if it looks like JSON or like messages in YAML, and is malformed.
 pub fn messages(prompt: &str) -> Result<Vec<Value>, CallError> {
     let trimmed = prompt.trim();
     if trimmed.starts_with("- role:") {
-        let node =
-            Node::parse(trimmed, &std::path::Path::new("prompt").into()).ok().map(|node| node.to_value());
-        if let Some(Value::Array(messages)) = node {
+        let node = Node::parse(trimmed, &std::path::Path::new("prompt").into())
+            .map_err(|error| CallError::MalformedMessages(error.to_string()))?;
+        if let Value::Array(messages) = node.to_value() {
             return Ok(messages);
         }
     }
@@ -65,5 +65,7 @@ mod tests {
         );
         assert_eq!(messages("[see] this").unwrap()[0]["content"], "[see] this");
         assert!(messages("{\"a\": }").is_err());
+        // A variable has a colon, and stands without quotes.
+        assert!(messages("- role: user\n  content: one: two").is_err());
     }
 }

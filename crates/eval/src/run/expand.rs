@@ -59,6 +59,8 @@ pub struct SharedTest {
     pub is_compared: bool,
     /// Whether it asks for traces.
     pub is_traced: bool,
+    /// Whether its rows run one at a time, before all others.
+    pub is_serial: bool,
     /// Whether its variables are made anew for each run.
     has_made_vars: bool,
 }
@@ -69,6 +71,7 @@ impl SharedTest {
         Self {
             is_compared: compare::is_asked(raw),
             is_traced: raw.get("metadata").is_some_and(asks_for_traces),
+            is_serial: test_cases::option(raw, "runSerially") == Some(&Value::Bool(true)),
             has_made_vars: test_cases::option(raw, "transformVars").is_some(),
             raw: Packed::of(raw),
             parsed: OnceLock::new(),

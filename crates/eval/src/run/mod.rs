@@ -206,8 +206,10 @@ async fn run_suite(mut suite: Suite, mut options: RunOptions, control: Control) 
     let compared: BTreeSet<usize> =
         plans.iter().filter(|plan| plan.test.is_compared).map(|plan| plan.test_idx).collect();
     let memory = Memory::new(conversations);
-    let Opened { recorded, plans, mut tallies } =
+    let Opened { recorded, mut plans, mut tallies } =
         open(&control.start, &mut evaluation, plans, &compared, &memory).await?;
+    // As in promptfoo, which decides what the others find stored.
+    plans.sort_by_key(|plan| !plan.test.is_serial);
     let traces = Collector::new(&suite.tracing);
     let is_one_traced = plans.iter().any(|plan| plan.test.is_traced);
     let _receiver = match suite.tracing.all || is_traced_by(&suite.workers) || is_one_traced {

@@ -2,7 +2,8 @@
 
 Its control socket keeps message boundaries (SOCK_SEQPACKET). The interpreter server sends one byte with three descriptors: the
 socket of the new kernel and the writing ends of its output pipes. The child says ``hello`` on its own socket; if it cannot, that
-socket is closed. There is nothing else: the end of the control socket ends the zygote, and its kernels with it.
+socket is closed. When a kernel ends, the zygote sends its process id and the signal that ended it, or 0 (``1234 9``). There is
+nothing else: the end of the control socket ends the zygote, and its kernels with it.
 """
 
 import ctypes
@@ -21,8 +22,8 @@ def serve(control: socket.socket, shell) -> None:
     threads = os.listdir("/proc/self/task")
     if len(threads) != 1:
         print(f"warm process has {len(threads)} threads; forked kernels may hang", file=sys.stderr)
-    # Children are not waited for: the server watches them through pidfds.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # The server watches the children through pidfds, which do not have their status.
+    signal.signal(signal.SIGCHLD, lambda *_: _report_ends(control))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = os.getpid()
     while True:
@@ -41,6 +42,22 @@ def serve(control: socket.socket, shell) -> None:
             attach.serve(shell, socket.socket(fileno=link), stdout, stderr)
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def _report_ends(control: socket.socket) -> None:
+    """Reaps the children that have ended, and reports them unless the server has long read nothing."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        try:
+            control.send(b"%d %d" % (pid, ended_by), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except OSError:
+            pass
 
 
 def _die_with(parent: int) -> None:

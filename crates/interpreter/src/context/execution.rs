@@ -16,6 +16,9 @@ use crate::kernel::request::Request;
 /// First pause before code that did not stop is interrupted again; it doubles each time.
 const INTERRUPT_AGAIN: Duration = Duration::from_secs(1);
 
+/// The reason why a kernel that got SIGKILL died. Nothing in a sandbox says who sent it, and programs seldom do.
+const KILLED: &str = "The kernel was killed (SIGKILL), as it is when the sandbox is out of memory.";
+
 /// How an execution ended.
 #[derive(Debug)]
 pub(super) enum Outcome {
@@ -71,7 +74,10 @@ pub(super) async fn run(
     };
     match outcome {
         Outcome::Done | Outcome::Exited => outbox.end(kernel, None),
-        Outcome::Died => outbox.end(kernel, Some(restarting())),
+        Outcome::Died => {
+            let was_killed = kernel.was_killed().await;
+            outbox.end(kernel, Some(restarting(was_killed)));
+        }
         Outcome::Control(_) | Outcome::Abandoned => outbox.end(kernel, Some(ended_early())),
     }
     // A client that reads slowly must not keep the next execution waiting.
@@ -93,12 +99,14 @@ pub(super) fn ended_early() -> ExecutionError {
     }
 }
 
-/// The error of an execution whose kernel died.
-fn restarting() -> ExecutionError {
+/// The error of an execution whose kernel died. Its name and value are those that clients know; the traceback is empty in the official
+/// server, and here has the likely reason.
+fn restarting(was_killed: bool) -> ExecutionError {
+    let reason = if was_killed { KILLED } else { "" };
     ExecutionError {
         name: "ContextRestarting".to_owned(),
         value: "Context was restarted".to_owned(),
-        traceback: String::new(),
+        traceback: reason.to_owned(),
     }
 }
 

@@ -46,10 +46,10 @@ pub async fn start(
     let (outputs, ends) = Outputs::pair().map_err(StartError::Descriptors)?;
     let mut command = Command::new(&program);
     command.args(arguments).env_clear().envs(spec.environment(environment)).stdin(Stdio::null());
-    let pid = crate::kernel::spawn(command, &program, directory, ends)?;
+    let spawned = crate::kernel::spawn(command, &program, directory, ends)?;
     // When memory runs out, user code is killed first. If this fails, the system chooses.
-    let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), "500");
-    Kernel::converse(session::open(connection), spec.traits(), outputs, pid).await
+    let _ = std::fs::write(format!("/proc/{}/oom_score_adj", spawned.pid), "500");
+    Kernel::converse(session::open(connection), spec.traits(), outputs, spawned).await
 }
 
 /// The directory in which Jupyter keeps connection files, so that its other tools find the kernels too.

@@ -3,6 +3,7 @@
 //! Nothing here knows how a kernel of some language is started. A kernel that does not speak frames comes with a [`Session`],
 //! whose task translates.
 
+mod ending;
 mod error;
 pub mod frame;
 mod link;
@@ -23,13 +24,15 @@ use tokio::net::UnixStream;
 use tokio::time::Instant;
 use tokio_util::codec::FramedRead;
 
+use ending::REAP_TIMEOUT;
+pub use ending::{Ending, Reports};
 use error::START_TIMEOUT;
 pub use error::StartError;
 use frame::{Frame, FrameDecoder, Stream};
 pub use link::{Ends, Link, OutputEnds, Outputs};
 use pipe::OutputPipe;
 use process::Process;
-pub use process::spawn;
+pub use process::{Spawned, spawn};
 use request::{Change, Request};
 use transport::Transport;
 pub use transport::{Session, SessionEnds};
@@ -46,6 +49,7 @@ pub struct Kernel {
     stdout: OutputPipe,
     stderr: OutputPipe,
     process: Process,
+    ending: Ending,
     /// When the process was found dead, if its socket has outlived it.
     died: Option<Instant>,
     traits: Traits,
@@ -100,7 +104,7 @@ pub enum PipeOutput {
 
 impl Kernel {
     /// Waits until the host at the other end of `link` says hello.
-    pub async fn connect(link: Link, escalation: Escalation) -> Result<Self, StartError> {
+    pub async fn connect(link: Link, escalation: Escalation, ending: Ending) -> Result<Self, StartError> {
         let stream = UnixStream::from_std(link.socket).map_err(StartError::Descriptors)?;
         let stdout = OutputPipe::open(link.outputs.stdout).map_err(StartError::Descriptors)?;
         let mut stderr = OutputPipe::open(link.outputs.stderr).map_err(StartError::Descriptors)?;
@@ -112,16 +116,17 @@ impl Kernel {
         };
         let process = Process::open(pid).map_err(StartError::Descriptors)?;
         let transport = Transport::socket(frames, writer);
-        Ok(Self { transport, stdout, stderr, process, died: None, traits: Traits::host(escalation) })
+        Ok(Self { transport, stdout, stderr, process, ending, died: None, traits: Traits::host(escalation) })
     }
 
-    /// Waits until the kernel that was started as process `pid` has opened a session.
+    /// Waits until the kernel that was started as this process has opened a session.
     pub async fn converse<E: Display>(
         opening: impl Future<Output = Result<Session, E>>,
         traits: Traits,
         outputs: Outputs,
-        pid: i32,
+        spawned: Spawned,
     ) -> Result<Self, StartError> {
+        let Spawned { pid, ending } = spawned;
         let process = Process::open(pid).map_err(StartError::Descriptors)?;
         let mut stdout = OutputPipe::open(outputs.stdout).map_err(StartError::Descriptors)?;
         let mut stderr = OutputPipe::open(outputs.stderr).map_err(StartError::Descriptors)?;
@@ -141,7 +146,7 @@ impl Kernel {
                 () = tokio::time::sleep_until(deadline) => return Err(StartError::Late),
             }
         };
-        Ok(Self { transport: session.into(), stdout, stderr, process, died: None, traits })
+        Ok(Self { transport: session.into(), stdout, stderr, process, ending, died: None, traits })
     }
 
     /// Queues a request, and waits for room if the kernel has not read earlier ones. A dead kernel shows in [`Kernel::next`].
@@ -183,6 +188,13 @@ impl Kernel {
             PipeOutput::Forward => pipe.drain(),
             PipeOutput::Discard => String::new(),
         }
+    }
+
+    /// Whether the kernel, which sends no more, was killed by SIGKILL. False if that is not known, and if only its connection broke.
+    pub async fn was_killed(&mut self) -> bool {
+        // A process closes its sockets before it is dead.
+        let has_ended = tokio::time::timeout(REAP_TIMEOUT, self.process.ended()).await.is_ok();
+        has_ended && self.ending.signal(self.process.id()).await == Some(Signal::KILL.as_raw())
     }
 
     /// Interrupts the running code and the programs it has started. `earlier` interrupts did not help.

@@ -9,12 +9,22 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use tokio::io::unix::AsyncFd;
 use tokio::process::Command;
+use tokio::sync::oneshot;
 
+use super::ending::Ending;
 use super::error::StartError;
 use super::link::OutputEnds;
 use super::sys;
 
-/// Starts the program of a kernel in `directory`, if that exists, as leader of a process group. Returns its process id.
+/// A started program of a kernel.
+pub struct Spawned {
+    /// Process id of the program.
+    pub pid: i32,
+    /// Source of the exit status of the program.
+    pub ending: Ending,
+}
+
+/// Starts the program of a kernel in `directory`, if that exists, as leader of a process group.
 ///
 /// # Errors
 /// If the program cannot be run.
@@ -23,7 +33,7 @@ pub fn spawn(
     program: &str,
     directory: &Path,
     ends: OutputEnds,
-) -> Result<i32, StartError> {
+) -> Result<Spawned, StartError> {
     let directory = if directory.is_dir() { directory.to_path_buf() } else { PathBuf::from("/") };
     let mut process = command
         .current_dir(directory)
@@ -34,11 +44,15 @@ pub fn spawn(
         .spawn()
         .map_err(|source| StartError::Spawn { program: program.to_owned(), source })?;
     let pid = process.id().and_then(|pid| i32::try_from(pid).ok());
+    let (sender, status) = oneshot::channel();
     tokio::spawn(async move {
-        // Only to reap the child: its death is noticed through a pidfd.
-        let _ = process.wait().await;
+        // The child's death is noticed through a pidfd, which does not have its status.
+        if let Ok(status) = process.wait().await {
+            let _ = sender.send(status);
+        }
     });
-    pid.ok_or_else(|| StartError::Ended(format!("`{program}` has ended at once")))
+    let pid = pid.ok_or_else(|| StartError::Ended(format!("`{program}` has ended at once")))?;
+    Ok(Spawned { pid, ending: Ending::Child(status) })
 }
 
 /// The process of a kernel, which leads a group of its own and need not be a child of ours.
@@ -53,6 +67,10 @@ impl Process {
         let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
         let handle = sys::watch(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)?;
         Ok(Self { pid, handle })
+    }
+
+    pub(super) fn id(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
     }
 
     pub(super) async fn ended(&self) {

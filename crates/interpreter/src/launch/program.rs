@@ -76,7 +76,7 @@ impl Program {
         let (link, ends) = Link::pair().map_err(StartError::Descriptors)?;
         let mut command = Command::new(self.name);
         command.args(self.arguments).env_clear().envs(environment).stdin(Stdio::from(ends.socket));
-        spawn(command, self.name, directory, ends.outputs)?;
-        Kernel::connect(link, Escalation::KillAfter(self.interrupts)).await
+        let spawned = spawn(command, self.name, directory, ends.outputs)?;
+        Kernel::connect(link, Escalation::KillAfter(self.interrupts), spawned.ending).await
     }
 }

@@ -11,10 +11,13 @@
 //! - This module requests a kernel by sending one byte with three descriptors (SCM_RIGHTS), in this order: the kernel's end of
 //!   a stream socket pair, the writing end of the pipe that becomes its descriptor 1, and the same for descriptor 2. Requests
 //!   made before the process is warm wait in the socket.
-//! - The zygote answers nothing. The kernel says `hello` with its process id on the socket it was given, and from then on
+//! - The zygote does not answer. The kernel says `hello` with its process id on the socket it was given, and from then on
 //!   speaks the frames of [`crate::kernel::frame`]. If it cannot start, that socket is closed.
+//! - When a kernel ends, the zygote sends its process id and the signal that ended it, or 0, as two decimal numbers: `1234 9`.
+//!   It sends nothing when the socket is full, so nobody has to read.
 //! - A kernel leads a session and group of its own. It dies with the zygote; the zygote ends when the control socket does.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -22,17 +25,21 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
-    socketpair,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    sendmsg, socketpair,
 };
 use sandcove_wire::boot::ENV_WARM_MODULES;
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 
 use crate::config::Config;
-use crate::kernel::{Ends, Escalation, Kernel, Link, StartError};
+use crate::kernel::{Ending, Ends, Escalation, Kernel, Link, Reports, StartError};
+
+/// Bytes of a report about the end of a kernel.
+const MAX_REPORT: usize = 64;
 
 /// The zygote, started when it is first needed if the host has not forked one into the sandbox, and again when it has died.
 #[derive(Debug)]
@@ -45,10 +52,39 @@ pub struct Zygote {
     untried: AtomicBool,
 }
 
+/// The control socket of a zygote.
+#[derive(Debug)]
+struct Control {
+    socket: OwnedFd,
+    /// Signals of ended kernels whose reports were read while that about another was looked for.
+    ended: std::sync::Mutex<BTreeMap<i32, i32>>,
+}
+
+impl Control {
+    fn new(socket: OwnedFd) -> Arc<Self> {
+        Arc::new(Self { socket, ended: std::sync::Mutex::default() })
+    }
+}
+
+impl Reports for Control {
+    fn take(&self, pid: i32) -> Option<i32> {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = [0; MAX_REPORT];
+        while let Ok((read @ 1.., _)) = rustix::net::recv(&self.socket, &mut buffer, RecvFlags::DONTWAIT) {
+            let report = buffer.get(..read).and_then(|report| std::str::from_utf8(report).ok());
+            let numbers = report.and_then(|report| report.split_once(' '));
+            if let Some((Ok(pid), Ok(signal))) = numbers.map(|(pid, signal)| (pid.parse(), signal.parse())) {
+                ended.insert(pid, signal);
+            }
+        }
+        ended.remove(&pid)
+    }
+}
+
 /// A zygote that is there, though perhaps not warm yet.
 #[derive(Debug)]
 struct Running {
-    control: OwnedFd,
+    control: Arc<Control>,
     /// The process, killed when dropped. A zygote that the host has forked into the sandbox ends when its socket does.
     _process: Option<Child>,
 }
@@ -84,22 +120,23 @@ impl Zygote {
 
     async fn try_start_kernel(&self) -> Result<Kernel, StartError> {
         let (link, ends) = Link::pair().map_err(StartError::Descriptors)?;
-        self.fork(&ends).await?;
+        let control = self.fork(&ends).await?;
         // Our copies of its ends would hide its death from us.
         drop(ends);
-        Kernel::connect(link, Escalation::Repeat).await
+        Kernel::connect(link, Escalation::Repeat, Ending::Reported(control)).await
     }
 
-    async fn fork(&self, ends: &Ends) -> Result<(), StartError> {
+    async fn fork(&self, ends: &Ends) -> Result<Arc<Control>, StartError> {
         let mut running = self.running.lock().await;
         if let Some(zygote) = &*running {
             match zygote.request_kernel(ends) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(Arc::clone(&zygote.control)),
                 Err(error) => tracing::warn!(%error, "lost the warm process, starting another"),
             }
         }
         let zygote = running.insert(self.spawn()?);
-        zygote.request_kernel(ends).map_err(StartError::Descriptors)
+        zygote.request_kernel(ends).map_err(StartError::Descriptors)?;
+        Ok(Arc::clone(&zygote.control))
     }
 
     fn spawn(&self) -> Result<Running, StartError> {
@@ -119,7 +156,7 @@ impl Zygote {
                 program: self.program.to_string_lossy().into_owned(),
                 source,
             })?;
-        Ok(Running { control, _process: Some(process) })
+        Ok(Running { control: Control::new(control), _process: Some(process) })
     }
 }
 
@@ -128,7 +165,7 @@ fn handed_over() -> Option<Running> {
     let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).ok()?;
     let nothing = std::fs::File::open("/dev/null").ok()?;
     rustix::stdio::dup2_stdin(nothing).ok()?;
-    Some(Running { control, _process: None })
+    Some(Running { control: Control::new(control), _process: None })
 }
 
 impl Running {
@@ -138,7 +175,7 @@ impl Running {
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        sendmsg(&self.control, &[IoSlice::new(b"k")], &mut ancillary, flags)?;
+        sendmsg(&self.control.socket, &[IoSlice::new(b"k")], &mut ancillary, flags)?;
         Ok(())
     }
 }

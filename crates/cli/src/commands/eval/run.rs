@@ -240,6 +240,7 @@ async fn go_back(args: &mut RunArgs, again: &Again) -> Result<Option<Start>> {
         .with_context(|| format!("`{id}` cannot be run again: its options cannot be read"))?;
     let directory = first.load.directory.clone();
     *args = args.resuming(first)?;
+    // The directory of stored runs, which may be relative, is known by now, and stays.
     std::env::set_current_dir(&directory)
         .with_context(|| format!("failed to enter `{}`", directory.display()))?;
     Ok((again.part != Part::All).then(|| Start::Again { id, errors: again.part == Part::Errors }))

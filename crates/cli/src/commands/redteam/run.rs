@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use sandcove_eval::config::{Suite, attacks};
+use sandcove_eval::generate::GenerateError;
 use sandcove_eval::home;
 use sandcove_eval::output as results;
 use sandcove_eval::redteam::{WallProvider, host};
@@ -129,7 +130,15 @@ async fn attack(args: &RunArgs, generates: bool, server: &Fallback) -> Result<u8
     let file = match generates {
         true => {
             let author = generate::author(&args.attacks, args.concurrency, args.no_cache);
-            generate::write(&args.attacks, &author, &args.env_files, args.attacks_file.clone()).await?
+            let output = args.attacks_file.clone();
+            match generate::write(&args.attacks, &author, &args.env_files, output).await {
+                // Without attacks nothing is known about the targets.
+                Err(error) if is_of_model(&error) => {
+                    crate::report::report(&error);
+                    return Ok(report::INCONCLUSIVE);
+                }
+                written => written?,
+            }
         }
         false => match args.attacks.configs.as_slice() {
             [] => PathBuf::from(generate::NAME),
@@ -174,6 +183,11 @@ async fn attack(args: &RunArgs, generates: bool, server: &Fallback) -> Result<u8
     }
     after.context("a hook failed after the run")?;
     Ok(report::exit_code(&report, fail_on))
+}
+
+/// Whether there are no attacks because the model that writes them failed.
+fn is_of_model(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(GenerateError::Failed { .. }))
 }
 
 /// Leaves the sandbox out if there is none, and says so.

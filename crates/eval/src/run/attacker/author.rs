@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::{Attack, MAX_SILENT, Try};
 use crate::assertion::attack;
 use crate::calling::spec::{ProviderSpec, Turns};
-use crate::calling::{Call, Role};
+use crate::calling::{Call, Role, transport};
 use crate::model::Object;
 use crate::run::error::RowError;
 use crate::run::turns::Talk;
@@ -36,7 +36,8 @@ impl Attack<'_, '_> {
         // An answer of the cache is not the answer to every question.
         let attempt = self.talk.plan.repeat * 1000 + self.asked;
         self.asked += 1;
-        let response = self.talk.run.models.ask(&model, Role::Text, &call, attempt).await?;
+        let asked = self.talk.run.models.ask(&model, Role::Text, &call, attempt);
+        let response = transport::expecting_service(asked).await?;
         self.talk.spent.add(&response);
         let said = response.output.unwrap_or_default();
         let most = limit(self.talk).unwrap_or(usize::MAX);
