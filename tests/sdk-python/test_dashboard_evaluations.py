@@ -289,8 +289,8 @@ def test_a_team_rates_the_answers_of_a_run(server, evaluate, visit, axe, tmp_pat
         results(page).get_by_role("button", name=press).click()
         expect(results(page).get_by_role("button", name=press)).to_have_attribute("aria-pressed", "true")
     results(first).get_by_label("Comment").fill(HARM)
-    results(first).get_by_role("button", name="★").click()
-    expect(results(first).get_by_role("button", name="★")).to_have_attribute("aria-pressed", "true")
+    results(first).get_by_role("button", name="Highlight (*)").click()
+    expect(results(first).get_by_role("button", name="Highlight (*)")).to_have_attribute("aria-pressed", "true")
     assert serious(within(first), axe) == []
     expect(results(first).get_by_text("50% passed · 3 passed · 3 failed")).to_be_visible()
     assert {entry.name for entry in files.list(f"/runs/{run}.ratings")} == {"0.0.json", "2.0.json"}

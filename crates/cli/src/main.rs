@@ -275,6 +275,16 @@ fn hints(error: &mut clap::Error) -> String {
         })
         .map(|meant| format!("hint: did you mean {meant}?\n"))
         .collect::<String>();
+    // `sandbox cp` has both in one word.
+    let path = match (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue)) {
+        (Some(ContextValue::String(arg)), Some(ContextValue::String(value))) if arg == "<ID>" => {
+            value.split_once(':').map_or_else(String::new, |(id, path)| {
+                format!("hint: the path is an argument of its own: `{id} {path}`\n")
+            })
+        }
+        _ => String::new(),
+    };
+    let meant = meant + &path;
     let tips = match error.remove(ContextKind::Suggested) {
         Some(ContextValue::StyledStrs(tips)) => tips,
         _ => Vec::new(),
@@ -505,6 +515,10 @@ mod tests {
         assert_eq!(hints("sandcove sandbox list --stat running"), "hint: did you mean `--state`?\n");
         assert_eq!(hints("sandcove completions bahs"), "hint: did you mean `bash`?\n");
         assert_eq!(hints("sandcove sandbox kill"), "");
+        assert_eq!(
+            hints("sandcove sandbox cat iabc:/etc/hosts"),
+            "hint: the path is an argument of its own: `iabc /etc/hosts`\n"
+        );
         let value = hints("sandcove sandbox info -x");
         assert!(value.starts_with("hint: ") && value.ends_with('\n'), "{value}");
     }

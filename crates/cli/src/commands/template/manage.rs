@@ -155,8 +155,7 @@ fn shown(whole: &TemplateWithBuilds, tags: &[TemplateTag]) -> String {
         ("updated", format!("{:.0}", template.updated_at)),
     ];
     let last = template.last_spawned_at.map(|time| format!(", the last at {time:.0}")).unwrap_or_default();
-    let sandboxes = usize::try_from(template.spawn_count).unwrap_or(0);
-    facts.push(("created from it", format!("{}{last}", count(sandboxes, "sandbox"))));
+    facts.push(("sandboxes", format!("{} so far{last}", template.spawn_count)));
     if let Some(interpreter) = &whole.interpreter {
         facts.push(("interpreter", interpreter.python.clone()));
         facts.push(("warm", warm(interpreter)));
