@@ -85,7 +85,7 @@ mod tests {
         let text = details(&members(&object));
         assert_eq!(
             text,
-            "id                   i\nlifecycle.onTimeout  kill\nlifecycle.tags       [\"a\"]\nmetadata             {}\nnone\n\u{fffd}                    a\u{fffd}b\n"
+            "id                   i\nnone\nlifecycle.onTimeout  kill\nlifecycle.tags       [\"a\"]\nmetadata             {}\n\u{fffd}                    a\u{fffd}b\n"
         );
     }
 }
