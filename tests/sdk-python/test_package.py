@@ -3,8 +3,8 @@
 Each system is a new root of a release. Programs run in it with the host's kernel, so that what the package does is done for real; services are
 not started by the package, as there is no systemd.
 
-No other server should start or stop on this host meanwhile: the firewall's tables are the host's, and the `nft` of Debian 12 crashes when it lists those
-that the `nft` of Debian 13 has written.
+No other server should start or stop on this host meanwhile: the firewall's tables are the host's, and the `nft` of a Debian 12 host has crashed while a
+server in a system of Debian 13 had its own there.
 """
 
 import fcntl

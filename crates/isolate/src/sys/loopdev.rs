@@ -96,11 +96,9 @@ pub(crate) fn bound_to(image: &Path) -> Option<PathBuf> {
 fn status(device: &File) -> io::Result<LoopInfo64> {
     // SAFETY: plain data for which all zeros is a valid value.
     let mut info: LoopInfo64 = unsafe { std::mem::zeroed() };
+    let request = LOOP_GET_STATUS64 as _;
     // SAFETY: LOOP_GET_STATUS64 writes one loop_info64.
-    check(
-        unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as _, std::ptr::from_mut(&mut info)) }
-            .into(),
-    )?;
+    check(unsafe { libc::ioctl(device.as_raw_fd(), request, std::ptr::from_mut(&mut info)) }.into())?;
     Ok(info)
 }
 
