@@ -92,7 +92,7 @@ pub(crate) fn bound_to(image: &Path) -> Option<PathBuf> {
     })
 }
 
-/// What a loop device is bound to.
+/// The status of a loop device: the file that it is bound to.
 fn status(device: &File) -> io::Result<LoopInfo64> {
     // SAFETY: plain data for which all zeros is a valid value.
     let mut info: LoopInfo64 = unsafe { std::mem::zeroed() };
