@@ -53,7 +53,9 @@ def test_a_typing_error_is_answered_with_what_was_meant(typist, mistake, meant):
 def test_a_sandbox_is_used(typist):
     sandbox = typist("sandbox create -d base --timeout 10m").strip()
     assert sandbox in column(typist("sandbox list"), "id")
-    assert json.loads(typist(f"sandbox info {sandbox}"))["state"] == "running"
+    assert json.loads(typist(f"sandbox info {sandbox} --json"))["state"] == "running"
+    # On a terminal, details are for people.
+    assert re.search(r"^state +running$", typist(f"sandbox info {sandbox}"), re.MULTILINE)
     assert typist(f"sandbox exec {sandbox} stty size") == "33 200\n"
     assert typist(f"sandbox run {sandbox} --language bash --code id").startswith("uid=1000(user)")
     typist.fails(f"sandbox run {sandbox}", hint="nothing to run")
@@ -191,7 +193,8 @@ def test_an_operator_manages_teams_and_the_node(typist):
     assert team in typist(f"audit --object {team}")
     typist.fails("audit --since yesterday-ish", hint="RFC 3339")
     node = column(typist("node list"), "id")[0]
-    assert json.loads(typist("node info"))["id"] == node
+    assert json.loads(typist("node info --json"))["id"] == node
+    assert re.search(rf"^id +{node}$", typist("node info"), re.MULTILINE)
     assert typist("node set ready") == f"{node} is ready\n"
     typist.fails("node set gone", hint="draining", status=2)
 
@@ -204,7 +207,8 @@ def test_a_template_is_built_and_handed_on(typist):
     (typist.home / "Dockerfile").write_text("FROM base\nRUN echo built >/home/user/file\n")
     assert "RUN echo built" in typist.shows(f"template build . --name {name}")
     assert name in typist("template list")
-    assert name in typist(f"template inspect {name}")
+    inspected = typist(f"template inspect {name}")
+    assert re.search(rf"^name +{name}$", inspected, re.MULTILINE) and column(inspected[inspected.index("build "):], "tags") == ["default"]
     assert "built" in typist(f"template logs {name}").lower()
     typist(f"template publish {name}")
     typist(f"template unpublish {name}")
@@ -225,7 +229,8 @@ def test_a_template_is_built_and_handed_on(typist):
         line = f"template {verb} {name}" + {"tag": " v1", "export": " file.tar"}.get(verb, "")
         assert name in typist.fails(line, hint="hint: `sandcove template list` shows all")
     # What comes with the server can be seen, and nothing else.
-    assert json.loads(typist("template inspect base"))["aliases"] == ["base"]
+    assert json.loads(typist("template inspect base --json"))["aliases"] == ["base"]
+    assert re.search(r"^access +public$", typist("template inspect base"), re.MULTILINE)
     for line in ("logs base", "delete --yes base", "publish base", "tag base v1"):
         typist.fails(f"template {line}", hint="template base comes with the server")
     (typist.home / "Dockerfile").write_text("FROM base\nRUNN true\n")

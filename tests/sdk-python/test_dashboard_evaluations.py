@@ -105,7 +105,7 @@ def test_a_shared_run_is_shown_to_the_team(evaluate, visit, axe):
     page.goto(linked)
     expect(dialog).to_contain_text(HARM)
     # Nothing is offered that is not there.
-    for missing in ("Rename", "Copy", "Delete", "Run again", "✓ Pass"):
+    for missing in ("Rename", "Copy", "Delete", "Run again"):
         expect(shown.get_by_role("button", name=missing, exact=True)).to_have_count(0)
     page.get_by_role("link", name="Evaluations").click()
     expect(page.get_by_role("heading", name="Evaluations")).to_be_visible()
@@ -232,6 +232,113 @@ def test_tables_are_those_of_the_viewer(server, evaluate, visit, tmp_path):
                     ask("page", run, wrong)
         finally:
             process.terminate()
+
+
+def rating(given: dict, passed: bool | None, comment: str = "") -> dict:
+    """The verdict of a row with what a person says of it, as the page makes it (`crates/viewer/src/page/rating.js`)."""
+    parts = [part for part in given.get("componentResults") or [] if (part.get("assertion") or {}).get("type") != "human"]
+    verdict = {**given, "componentResults": parts, **({"comment": comment} if comment else {})}
+    if passed is None:
+        return verdict
+    made = {name: given.get(name) for name in ("pass", "score", "reason")}
+    human = {"pass": passed, "score": 0.75 if passed else 0, "reason": "rated by a person"}
+    return {**verdict, **human, "componentResults": [*parts, {**human, "assertion": {"type": "human"}, "metadata": {"made": made}}]}
+
+
+def test_ratings_count_as_in_the_viewer(server, evaluate, visit, tmp_path):
+    """The same ratings of the same run give the same rows and tables there and here."""
+    (tmp_path / "answer.py").write_text(
+        "def call_api(prompt, options, context):\n    return {'error': 'no answer'} if 'error' in prompt else {'output': prompt}\n"
+    )
+    checks = [{"type": "contains", "value": "good", "metric": "Good"}, {"type": "javascript", "value": "output.length / 16", "metric": "Length"}]
+    suite = {"description": "rated", "prompts": ["{{word}}", "say {{word}}"], "providers": ["python:answer.py"],
+             "tests": [{"vars": {"word": word}, "assert": checks} for word in ("good", "bad", "error", "good too")]}  # fmt: skip
+    run = shared(evaluate, suite=suite)
+    page = visit(f"/dashboard/evaluations/{run}")
+    ask = lambda call, *given: within(page).evaluate("async ([call, ...given]) => (await import('/dashboard/assets/viewer.js')).api[call](...given)", [call, *given])  # noqa: E731
+    rated = [("0.0", False, HARM), ("1.0", True, ""), ("2.0", True, "it is right to refuse"), ("2.1", None, "!highlight an error"), ("1.1", True, ""), ("1.1", None, ""), ("3.0", None, "only a comment"), ("3.1", False, "")]
+    with subprocess.Popen([str(server.binary), "view", str(tmp_path / "runs"), "--port", "0", "-n"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            view = httpx.Client(base_url=process.stdout.readline().strip(), timeout=60)
+            for place, passed, comment in rated:
+                row = view.get(f"/api/eval/{run}/results/{place}").raise_for_status().json()
+                verdict = row.get("gradingResult") or {"pass": row["success"], "score": row["score"], "reason": row.get("error") or ""}
+                if any((part.get("assertion") or {}).get("type") == "human" for part in verdict.get("componentResults") or []):
+                    verdict |= verdict["componentResults"][-1]["metadata"]["made"]
+                verdict = rating(verdict, passed, comment)
+                theirs = view.post(f"/api/eval/{run}/results/{place}/rating", json=verdict).raise_for_status().json()
+                ours = ask("rate", run, place, verdict)
+                for name in ("success", "score", "failureReason", "error", "namedScores"):
+                    assert ours.get(name) == theirs.get(name), (place, name)
+            # Another browser reads it all from the volume.
+            page = visit(f"/dashboard/evaluations/{run}")
+            for query in ("", "filterMode=user-rated", "filterMode=highlights", "filterMode=failures", "filterMode=errors", "filterMode=passes", "search=refuse"):
+                theirs = view.get(f"/api/eval/{run}/table?{query}&brief=600").raise_for_status().json()
+                assert theirs["table"]["body"], query
+                assert ask("page", run, f"{query}&brief=600") == theirs, query
+        finally:
+            process.terminate()
+
+
+def test_a_team_rates_the_answers_of_a_run(server, evaluate, visit, axe, tmp_path):
+    run = shared(evaluate)
+    (volume,) = [one for one in Volume.list() if one.name == "evaluations"]
+    files = Volume.connect(volume.volume_id)
+    first, second = visit(f"/dashboard/evaluations/{run}?cell=0.0"), visit(f"/dashboard/evaluations/{run}?cell=2.0")
+    for page, press in ((first, "✗ Fail"), (second, "✓ Pass")):
+        results(page).get_by_role("button", name=press).click()
+        expect(results(page).get_by_role("button", name=press)).to_have_attribute("aria-pressed", "true")
+    results(first).get_by_label("Comment").fill(HARM)
+    results(first).get_by_role("button", name="Highlight (*)").click()
+    expect(results(first).get_by_role("button", name="Highlight (*)")).to_have_attribute("aria-pressed", "true")
+    assert serious(within(first), axe) == []
+    expect(results(first).get_by_text("50% passed · 3 passed · 3 failed")).to_be_visible()
+    assert {entry.name for entry in files.list(f"/runs/{run}.ratings")} == {"0.0.json", "2.0.json"}
+    # Each sees what the other says, without loading the page again.
+    first.keyboard.press("Escape")
+    results(first).get_by_text("Rated", exact=True).click()
+    expect(results(first).get_by_role("grid", name="Results").get_by_role("row")).to_have_count(3)
+    assert json.loads(files.read_file(f"/runs/{run}.ratings/0.0.json"))["gradingResult"]["comment"] == f"!highlight {HARM}"
+    # Who has not seen the rating of somebody else does not replace it.
+    second.goto(f"{server.url}/dashboard/evaluations/{run}?cell=1.0")
+    expect(results(second).get_by_role("button", name="✗ Fail")).to_be_visible()
+    within(second).evaluate("Object.defineProperty(document, 'visibilityState', { get: () => 'hidden' })")
+    first.goto(f"{server.url}/dashboard/evaluations/{run}?cell=1.0")
+    results(first).get_by_role("button", name="✗ Fail").click()
+    expect(results(first).get_by_role("button", name="✗ Fail")).to_have_attribute("aria-pressed", "true")
+    results(second).get_by_role("button", name="✓ Pass").click()
+    expect(results(second).get_by_text("Somebody else has rated this answer meanwhile.")).to_be_visible()
+    assert json.loads(files.read_file(f"/runs/{run}.ratings/1.0.json"))["gradingResult"]["pass"] is False
+    # Now it is known.
+    results(second).get_by_role("button", name="✓ Pass").click()
+    expect(results(second).get_by_role("button", name="✓ Pass")).to_have_attribute("aria-pressed", "true")
+    # What is said of another answer in its place, or is no rating, counts for nothing.
+    said = {"row": "another", "gradingResult": {"pass": False, "score": 0, "reason": HARM, "componentResults": [{"pass": False, "assertion": {"type": "human"}}]}}
+    for name, text in [("0.1.json", json.dumps(said)), ("1.1.json", "{"), ("2.1.json", "[1]"), ("note.txt", HARM)]:
+        files.write_file(f"/runs/{run}.ratings/{name}", text)
+    first.goto(f"{server.url}/dashboard/evaluations/{run}?filterMode=user-rated")
+    expect(results(first).get_by_role("grid", name="Results").get_by_role("row")).to_have_count(4)
+    # The file of the page and of the list has the ratings.
+    with first.expect_download() as download:
+        results(first).get_by_text("Export").click()
+        results(first).get_by_role("link", name="Results (JSON)").click()
+    whole = json.loads(Path(download.value.path()).read_text())
+    rows = {(row["testIdx"], row["promptIdx"]): row["success"] for row in whole["results"]["results"]}
+    assert [rows[place] for place in ((0, 0), (1, 0), (2, 0))] == [False, True, True] and rows[0, 1]
+    page = visit("/dashboard/evaluations")
+    with page.expect_download() as download:
+        page.get_by_role("link", name=f"Download {run}").click()
+    file = Path(tmp_path / "rated.json")
+    download.value.save_as(file)
+    assert json.loads(file.read_text()) == whole
+    evaluate("delete", run)
+    assert evaluate("import", str(file)).stdout.strip() == run
+    stored = json.loads(evaluate("show", run, "--json").stdout)
+    assert stored["results"]["stats"]["successes"] == whole["results"]["stats"]["successes"] == sum(rows.values())
+    page.get_by_role("button", name=f"Delete {run}").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("No runs are shared.")).to_be_visible()
+    assert files.list("/runs") == []
 
 
 def test_the_report_of_a_red_team_is_shared(server, evaluate, visit, axe, tmp_path):

@@ -51,9 +51,19 @@ use commands::reach::{Place, Reach};
 use log_filter::LogFormat;
 use settings::{DataDir, ServerArgs, Settings};
 
+#[cfg(target_env = "musl")]
+compile_error!(
+    "`sandcove` is built with glibc: run `make static` on a host that has it, and copy the program, which needs no C library, to this one"
+);
 // getrandom asks the dynamic linker for the function of the C library. Without one it opens /dev/urandom, which the server's process does not have.
-#[cfg(all(target_feature = "crt-static", not(getrandom_backend = "linux_getrandom")))]
-compile_error!("a static `sandcove` is built by `make static`, with getrandom_backend=\"linux_getrandom\"");
+#[cfg(all(
+    target_feature = "crt-static",
+    not(target_env = "musl"),
+    not(getrandom_backend = "linux_getrandom")
+))]
+compile_error!(
+    "a static `sandcove` needs `--cfg getrandom_backend=\"linux_getrandom\"` in RUSTFLAGS: `make static` builds it so"
+);
 
 /// Run AI-generated code in sandboxes on your own machines, with unchanged E2B clients.
 #[derive(Debug, Parser)]
@@ -256,11 +266,25 @@ fn hints(error: &mut clap::Error) -> String {
         .into_iter()
         .filter_map(|kind| match error.remove(kind)? {
             ContextValue::String(one) => Some(format!("`{one}`")),
-            ContextValue::Strings(all) if !all.is_empty() => Some(format!("`{}`", all.join("` or `"))),
+            // The parser has the closest one last.
+            ContextValue::Strings(mut all) if !all.is_empty() => {
+                all.reverse();
+                Some(format!("`{}`", all.join("` or `")))
+            }
             _ => None,
         })
         .map(|meant| format!("hint: did you mean {meant}?\n"))
         .collect::<String>();
+    // `sandbox cp` has both in one word.
+    let path = match (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue)) {
+        (Some(ContextValue::String(arg)), Some(ContextValue::String(value))) if arg == "<ID>" => {
+            value.split_once(':').map_or_else(String::new, |(id, path)| {
+                format!("hint: the path is an argument of its own: `{id} {path}`\n")
+            })
+        }
+        _ => String::new(),
+    };
+    let meant = meant + &path;
     let tips = match error.remove(ContextKind::Suggested) {
         Some(ContextValue::StyledStrs(tips)) => tips,
         _ => Vec::new(),
@@ -489,10 +513,15 @@ mod tests {
             assert!(rest.starts_with("error: ") && !rest.contains("tip:"), "{rest}");
             hints
         };
-        assert_eq!(hints("sandcove sandbox lst"), "hint: did you mean `ls` or `list`?\n");
+        assert_eq!(hints("sandcove sandbox lst"), "hint: did you mean `list` or `ls`?\n");
+        assert!(hints("sandcove template inspct").starts_with("hint: did you mean `inspect`"));
         assert_eq!(hints("sandcove sandbox list --stat running"), "hint: did you mean `--state`?\n");
         assert_eq!(hints("sandcove completions bahs"), "hint: did you mean `bash`?\n");
         assert_eq!(hints("sandcove sandbox kill"), "");
+        assert_eq!(
+            hints("sandcove sandbox cat iabc:/etc/hosts"),
+            "hint: the path is an argument of its own: `iabc /etc/hosts`\n"
+        );
         let value = hints("sandcove sandbox info -x");
         assert!(value.starts_with("hint: ") && value.ends_with('\n'), "{value}");
     }

@@ -40,6 +40,10 @@ fn text(error: &anyhow::Error) -> String {
         Some(ClientError::Refused { status, url, .. }) if *status >= 500 => {
             format!("{error:#} (HTTP status {status} from {})", server_of(url))
         }
+        Some(ClientError::Status { url, .. }) => format!(
+            "{error:#}\nhint: another program may answer at {}; check --url, the context or E2B_API_URL",
+            server_of(url)
+        ),
         Some(ClientError::Refused { message, .. }) => format!("{error:#}{}", list_of(message)),
         _ if denied && !rustix::process::geteuid().is_root() => format!(
             "{error:#}\nhint: run the command with sudo; commands that use sandboxes need no root when E2B_API_URL and \

@@ -186,7 +186,12 @@ pub(crate) fn refusal(url: String, status: u16, body: &[u8]) -> Error {
     match json.as_ref().and_then(|value| value["message"].as_str()) {
         Some(message) => Error::Refused { url, status, message: message.to_owned() },
         None => {
-            let message = String::from_utf8_lossy(body).trim().chars().take(MAX_SHOWN).collect();
+            let text = String::from_utf8_lossy(body);
+            let message = match text.trim_start() {
+                // Of a proxy, or of another program.
+                page if page.starts_with('<') => "a page of HTML".to_owned(),
+                text => text.trim_end().chars().take(MAX_SHOWN).collect(),
+            };
             Error::Status { url, status, message }
         }
     }
@@ -210,5 +215,7 @@ mod tests {
         let shown = |body: &[u8]| refusal("http://h/x".to_owned(), 404, body).to_string();
         assert_eq!(shown(br#"{"code":404,"message":"template 'x' not found"}"#), "template 'x' not found");
         assert_eq!(shown(b"page not found\n"), "http://h/x answered with HTTP status 404: page not found");
+        let page = shown(b"<!DOCTYPE HTML>\n<html><body>No</body></html>");
+        assert_eq!(page, "http://h/x answered with HTTP status 404: a page of HTML");
     }
 }

@@ -1,5 +1,7 @@
 //! The choice between a table for people and JSON for programs.
 
+use std::io::IsTerminal;
+
 use clap::{Args, ValueEnum};
 
 /// How a command prints what it found.
@@ -25,8 +27,11 @@ impl Format {
         self.json || self.format == Some(Style::Json)
     }
 
-    /// Whether a table was asked for, where JSON is the default.
-    pub fn is_pretty(self) -> bool {
-        self.format == Some(Style::Pretty)
+    /// Whether the details of one thing are shown to people: on a terminal, unless JSON was asked for. Elsewhere JSON is the default.
+    pub fn is_for_people(self) -> bool {
+        match self.format {
+            Some(style) => style == Style::Pretty,
+            None => !self.json && std::io::stdout().is_terminal(),
+        }
     }
 }

@@ -11,10 +11,11 @@ use sandcove_wire::secret::Secret;
 use serde_json::json;
 
 use super::done::Done;
+use super::format::Format;
 use super::keys;
 use super::reach::{Place, Reach};
 use crate::output::{self, note, out};
-use crate::table::table;
+use crate::table::{details, members, table};
 
 /// The operator's credentials.
 #[derive(Debug, Args)]
@@ -307,13 +308,12 @@ pub enum NodeCommand {
         #[arg(long)]
         json: bool,
     },
-    /// show a host, as JSON
+    /// show a host: lines on a terminal, JSON otherwise
     Info {
         /// id of the host [default: the only one]
         node: Option<String>,
-        /// print JSON, as without this option
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: Format,
     },
     /// open a host for new sandboxes, or close it
     Set {
@@ -348,7 +348,15 @@ pub async fn node(place: Place, args: NodeArgs, local: Option<Secret>) -> Result
             let header = ["id", "status", "sandboxes", "cpu", "memory", "disk", "version"];
             let _ = output::write(table(header, &rows).as_bytes());
         }
-        NodeCommand::Info { node, .. } => out!("{:#}", json!(one(&nodes, node.as_deref())?)),
+        NodeCommand::Info { node, format } => {
+            let node = json!(one(&nodes, node.as_deref())?);
+            match format.is_for_people() {
+                true => {
+                    let _ = output::write(details(&members(&node)).as_bytes());
+                }
+                false => out!("{node:#}"),
+            }
+        }
         NodeCommand::Set { status, node, json } => {
             let node = one(&nodes, node.as_deref())?;
             let status = match status {

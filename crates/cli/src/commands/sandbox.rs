@@ -24,7 +24,8 @@ use super::reach::{Place, Reach};
 use super::run::{self, InSandboxArgs};
 use super::seconds;
 use super::snapshot::{self, SnapshotCommand};
-use crate::output::{note, out, plain};
+use crate::output::{self, note, out};
+use crate::table::{details, members};
 
 /// Arguments of `sandbox`.
 #[derive(Debug, Args)]
@@ -44,7 +45,7 @@ pub enum SandboxCommand {
     /// list running and paused sandboxes
     #[command(visible_alias = "ls")]
     List(ListArgs),
-    /// show the details of a sandbox, as JSON or with `--format pretty` as lines
+    /// show the details of a sandbox: lines on a terminal, JSON otherwise
     #[command(alias = "in")]
     Info {
         /// id of the sandbox
@@ -157,8 +158,10 @@ pub async fn sandbox(place: Place, args: SandboxArgs) -> Result<ExitCode> {
         SandboxCommand::List(args) => list::list(&client, args).await,
         SandboxCommand::Info { id, format } => {
             let info = without_tokens(client.info(&id).await?);
-            match format.is_pretty() {
-                true => out!("{}", plain(lines(&info).trim_end())),
+            match format.is_for_people() {
+                true => {
+                    let _ = output::write(details(&members(&info)).as_bytes());
+                }
                 false => out!("{info:#}"),
             }
             Ok(ExitCode::SUCCESS)
@@ -199,17 +202,6 @@ async fn kill(client: &Client, ids: &[SandboxId], as_json: bool) -> Result<ExitC
         }
     }
     Ok(code)
-}
-
-/// The members of an object, one on a line.
-fn lines(info: &serde_json::Value) -> String {
-    let Some(members) = info.as_object() else { return String::new() };
-    let width = members.keys().map(|name| name.chars().count()).max().unwrap_or(0);
-    let line = |(name, value): (&String, &serde_json::Value)| match value.as_str() {
-        Some(text) => format!("{name:<width$}  {text}\n"),
-        None => format!("{name:<width$}  {value}\n"),
-    };
-    members.iter().map(line).collect()
 }
 
 /// Removes tokens: the output of `info` ends up in terminals and logs.

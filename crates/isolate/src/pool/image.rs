@@ -102,8 +102,31 @@ fn make(data_dir: &Path, image: &Path, size_gib: Option<u64>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use rustix::fs::{FallocateFlags, fallocate};
+    use rustix::mount::mount_bind;
 
     use super::*;
+
+    #[test]
+    fn the_image_of_another_root_is_not_taken_for_the_own_one() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let data_dir = tempfile::tempdir().unwrap();
+        let image = data_dir.path().join("pool.img");
+        let file = std::fs::File::create(&image).unwrap();
+        file.set_len(1 << 20).unwrap();
+        let (device, open) = sys::attach_loop(&image).unwrap();
+        let own = sys::loop_of(&image);
+        // In a container, another file has the path.
+        let other = data_dir.path().join("other.img");
+        std::fs::File::create(&other).unwrap();
+        mount_bind(&other, &image).unwrap();
+        let covered = sys::loop_of(&image);
+        unmount(&image).unwrap();
+        sys::detach_loop(&open).unwrap();
+        assert_eq!((own, covered), (Some(device), None));
+    }
 
     #[test]
     fn files_can_be_created_as_soon_as_a_full_pool_has_room() {

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::check;
@@ -10,6 +11,7 @@ use super::check;
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
 const LOOP_CLR_FD: libc::c_ulong = 0x4C01;
+const LOOP_GET_STATUS64: libc::c_ulong = 0x4C05;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
@@ -74,13 +76,30 @@ pub(crate) fn attach(image: &Path) -> io::Result<(PathBuf, File)> {
     Err(io::Error::from_raw_os_error(libc::EBUSY))
 }
 
-/// Looks up the loop device that `image` is bound to, if any.
+/// Looks up the loop device that `image` is bound to, if any. The path that the kernel shows for a device is not enough: a container and its
+/// host may each have a server with a pool at the same path, and both see all devices.
 pub(crate) fn bound_to(image: &Path) -> Option<PathBuf> {
+    let own = image.metadata().ok()?;
     let devices = std::fs::read_dir("/sys/block").ok()?;
     devices.flatten().find_map(|entry| {
         let file = std::fs::read_to_string(entry.path().join("loop/backing_file")).ok()?;
-        (Path::new(file.trim_end_matches('\n')) == image).then(|| Path::new("/dev").join(entry.file_name()))
+        if Path::new(file.trim_end_matches('\n')) != image {
+            return None;
+        }
+        let device = Path::new("/dev").join(entry.file_name());
+        let bound = status(&File::open(&device).ok()?).ok()?;
+        ((bound.device, bound.inode) == (own.dev(), own.ino())).then_some(device)
     })
+}
+
+/// The status of a loop device: the file that it is bound to.
+fn status(device: &File) -> io::Result<LoopInfo64> {
+    // SAFETY: plain data for which all zeros is a valid value.
+    let mut info: LoopInfo64 = unsafe { std::mem::zeroed() };
+    let request = LOOP_GET_STATUS64 as _;
+    // SAFETY: LOOP_GET_STATUS64 writes one loop_info64.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), request, std::ptr::from_mut(&mut info)) }.into())?;
+    Ok(info)
 }
 
 /// Frees a loop device after the mount that was to hold it has failed.

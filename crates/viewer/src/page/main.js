@@ -234,7 +234,8 @@ async function does(what, done) {
 
 function exports() {
   const names = { csv: "Table (CSV)", json: "Results (JSON)", config: "Configuration (YAML)", failed: "Failed tests only (YAML)" };
-  const file = (format) => h("a", { href: api.file(state.id, format), download: format === "json" ? `${state.id}.json` : "", text: names[format] });
+  const onclick = api.saves && ((event) => api.saves(state.id, event));
+  const file = (format) => h("a", { href: api.file(state.id, format), download: format === "json" ? `${state.id}.json` : "", text: names[format], onclick });
   return h("details", { class: "drop" }, h("summary", { text: "Export" }), h("div", { class: "menu" }, api.can.exports.map(file)));
 }
 

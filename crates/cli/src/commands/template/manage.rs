@@ -6,17 +6,20 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use sandcove_client::{BuildEnd, Client, TagFilter, TagOrder};
-use sandcove_wire::api::tag::TagAssignment;
-use sandcove_wire::api::template::{BuildStatus, Template};
+use sandcove_wire::api::tag::{TagAssignment, TemplateTag};
+use sandcove_wire::api::template::{
+    BuildStatus, Template, TemplateInterpreter, TemplateWithBuilds, WarmInterpreterState,
+};
 use serde_json::json;
 
 use super::printer::Printer;
 use crate::commands::candidates;
 use crate::commands::count;
 use crate::commands::done::Done;
+use crate::commands::format::Format;
 use crate::output::{self, note, out};
 use crate::report::report;
-use crate::table::table;
+use crate::table::{details, table};
 
 /// Arguments of `logs`.
 #[derive(Debug, Args)]
@@ -121,12 +124,83 @@ fn word(status: BuildStatus) -> &'static str {
 }
 
 /// Prints a template with its builds and tags.
-pub async fn inspect(client: &Client, template: &str) -> Result<ExitCode> {
+pub async fn inspect(client: &Client, template: &str, format: Format) -> Result<ExitCode> {
     let id = resolved(client, template).await?;
-    let mut whole = serde_json::to_value(client.template(&id).await?)?;
-    whole["tags"] = json!(client.tags(&id).await?);
+    let whole = client.template(&id).await?;
+    let tags = client.tags(&id).await?;
+    if format.is_for_people() {
+        let _ = output::write(shown(&whole, &tags).as_bytes());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut whole = serde_json::to_value(whole)?;
+    whole["tags"] = json!(tags);
     out!("{whole:#}");
     Ok(ExitCode::SUCCESS)
+}
+
+/// A template for people: its details, and a line for each of its builds with the tags that the build has.
+fn shown(whole: &TemplateWithBuilds, tags: &[TemplateTag]) -> String {
+    let template = &whole.template;
+    let [id, names, access, status, cpus, memory, created] = row(template);
+    let mut facts = vec![
+        ("name", names),
+        ("id", id),
+        ("access", access),
+        ("status", status),
+        ("cpus", cpus),
+        ("memory", memory),
+        ("disk", format!("{} MiB", template.disk_size_mb)),
+        ("agent", template.envd_version.clone()),
+        ("created", created),
+        ("updated", format!("{:.0}", template.updated_at)),
+    ];
+    let last = template.last_spawned_at.map(|time| format!(", the last at {time:.0}")).unwrap_or_default();
+    facts.push(("sandboxes", format!("{} so far{last}", template.spawn_count)));
+    if let Some(interpreter) = &whole.interpreter {
+        facts.push(("interpreter", interpreter.python.clone()));
+        facts.push(("warm", warm(interpreter)));
+        if let Some(modules) = &interpreter.modules {
+            facts.push(("warm modules", modules.join(" ")));
+        }
+    }
+    let builds: Vec<_> = whole
+        .builds
+        .iter()
+        .map(|build| {
+            let own = tags.iter().filter(|tag| tag.build_id == build.build_id);
+            [
+                build.build_id.clone(),
+                word(build.status).to_owned(),
+                own.map(|tag| tag.tag.as_str()).collect::<Vec<_>>().join(" "),
+                build.cpu_count.to_string(),
+                format!("{} MiB", build.memory_mb),
+                format!("{:.0}", build.created_at),
+            ]
+        })
+        .collect();
+    let facts = details(&facts);
+    match builds.is_empty() {
+        true => facts,
+        false => {
+            format!("{facts}\n{}", table(["build", "status", "tags", "cpus", "memory", "requested"], &builds))
+        }
+    }
+}
+
+/// The state of a warm interpreter, and what it costs and saves.
+fn warm(interpreter: &TemplateInterpreter) -> String {
+    match interpreter.state {
+        WarmInterpreterState::Starting => "starting".to_owned(),
+        WarmInterpreterState::Ready => {
+            let memory = interpreter.memory_mib.map(|size| format!(", {size} MiB shared by all sandboxes"));
+            let start = interpreter.start_ms.map(|time| format!(", saves each {time} ms"));
+            format!("yes{}{}", memory.unwrap_or_default(), start.unwrap_or_default())
+        }
+        WarmInterpreterState::Failed => {
+            format!("failed to start: {}", interpreter.reason.as_deref().unwrap_or("no reason is known"))
+        }
+        WarmInterpreterState::Evicted => "no, until the next sandbox is created".to_owned(),
+    }
 }
 
 /// Prints the log of a build, and with `--follow` waits for its end.

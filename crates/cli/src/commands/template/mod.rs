@@ -63,14 +63,13 @@ pub enum TemplateCommand {
         #[command(flatten)]
         format: Format,
     },
-    /// show a template with its builds and tags, as JSON
+    /// show a template with its builds and tags: lines on a terminal, JSON otherwise
     Inspect {
         /// name or id of the template
         #[arg(add = candidates::templates())]
         template: String,
-        /// print JSON, as without this option
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: Format,
     },
     /// print the log of a build
     Logs(BuildLogsArgs),
@@ -117,7 +116,7 @@ pub async fn template(place: Place, args: TemplateArgs) -> Result<ExitCode> {
         TemplateCommand::Build(args) => build::build(&client, args).await,
         TemplateCommand::Create(args) => build::build(&client, args.into()).await,
         TemplateCommand::List { format } => manage::list(&client, format.is_json()).await,
-        TemplateCommand::Inspect { template, .. } => manage::inspect(&client, &template).await,
+        TemplateCommand::Inspect { template, format } => manage::inspect(&client, &template, format).await,
         TemplateCommand::Logs(args) => manage::logs(&client, args).await,
         TemplateCommand::Delete(args) => manage::delete(&client, args).await,
         TemplateCommand::Publish(args) => manage::set_public(&client, args, true).await,

@@ -24,6 +24,8 @@ export interface Head {
   datasetId: string;
   /** The columns, with the counts of what passed, failed and ended with an error. */
   columns: { provider: string; label: string; metrics: Record<string, number> }[];
+  /** Whether somebody has rated answers on the dashboard. */
+  isRated: boolean;
 }
 
 const text = (value: unknown): string => (typeof value === "string" ? value : value === undefined || value === null ? "" : JSON.stringify(value, null, 2));
@@ -36,8 +38,9 @@ export async function volume(signal: AbortSignal): Promise<string | undefined> {
 
 const file = (id: string, name: string) => withQuery(`/volumecontent/${id}/file`, { path: `${RUNS}/${name}` });
 
-async function entries(id: string, signal: AbortSignal): Promise<Schemas["Entry"][]> {
-  return get<Schemas["Entry"][]>(`/volumecontent/${id}/dir`, { path: RUNS }, signal).catch((error: unknown) => {
+/** The entries of a directory of the volume; none if it does not exist. */
+export async function entries(id: string, signal: AbortSignal, path = RUNS): Promise<Schemas["Entry"][]> {
+  return get<Schemas["Entry"][]>(`/volumecontent/${id}/dir`, { path }, signal).catch((error: unknown) => {
     if (error instanceof ApiError && error.status === 404) return [];
     throw error;
   });
@@ -45,12 +48,17 @@ async function entries(id: string, signal: AbortSignal): Promise<Schemas["Entry"
 
 /** What is listed of each run, the newest first. Files that are no runs are left out. */
 export async function heads(id: string, signal: AbortSignal): Promise<Head[]> {
-  const names = (await entries(id, signal)).filter((entry) => entry.type === "file" && entry.name.endsWith(".head.json"));
+  const all = await entries(id, signal);
+  const rated = new Set(all.filter((entry) => entry.type === "directory").map((entry) => entry.name));
+  const names = all.filter((entry) => entry.type === "file" && entry.name.endsWith(".head.json"));
   names.sort((a, b) => b.mtime.localeCompare(a.mtime));
   const found: Head[] = [];
   for (let first = 0; first < Math.min(names.length, LISTED); first += AT_ONCE) {
     const some = names.slice(first, Math.min(first + AT_ONCE, LISTED));
-    const read = some.map(async ({ name, size }) => (size > 100_000 ? undefined : head(await get<unknown>(file(id, name), {}, signal).catch(gone), name.replace(/\.head\.json$/, ""))));
+    const read = some.map(async ({ name, size }) => {
+      const run = name.replace(/\.head\.json$/, "");
+      return size > 100_000 ? undefined : head(await get<unknown>(file(id, name), {}, signal).catch(gone), run, rated.has(`${run}.ratings`));
+    });
     found.push(...(await Promise.all(read)).filter((one) => one !== undefined));
   }
   return found.sort((a, b) => b.createdAt.localeCompare(a.createdAt));
@@ -63,7 +71,7 @@ function gone(error: unknown): undefined {
 }
 
 /** What is listed of a run, whose files have the name `id`. */
-function head(value: unknown, id: string): Head | undefined {
+function head(value: unknown, id: string, isRated: boolean): Head | undefined {
   if (value === undefined) return undefined;
   const { createdAt, description, author, stats, providers, isRedteam, numTests, datasetId, columns } = object(value);
   return {
@@ -78,6 +86,7 @@ function head(value: unknown, id: string): Head | undefined {
     // A head of an earlier version says nothing of its tests: no other run has the same.
     datasetId: text(datasetId) || id,
     columns: list(columns).map(column),
+    isRated,
   };
 }
 
@@ -99,8 +108,8 @@ export const content = (id: string, name: string, signal: AbortSignal): Promise<
 export const changes = async (id: string, signal: AbortSignal): Promise<string> => JSON.stringify((await entries(id, signal)).map(({ name, mtime }) => [name, mtime]));
 
 /** Deletes a run; first what lists it. */
-export async function remove(id: string, { evalId, isRedteam }: Head): Promise<void> {
-  for (const kind of ["head.json", ...(isRedteam ? ["report.json"] : []), "json"]) {
+export async function remove(id: string, { evalId, isRedteam, isRated }: Head): Promise<void> {
+  for (const kind of ["head.json", ...(isRedteam ? ["report.json"] : []), ...(isRated ? ["ratings"] : []), "json"]) {
     await change("DELETE", withQuery(`/volumecontent/${id}/path`, { path: `${RUNS}/${evalId}.${kind}` })).catch(gone);
   }
 }

@@ -4,6 +4,7 @@ import { RUNS, type Head, heads, remove, volume } from "../api/evaluations";
 import { withQuery } from "../api/client";
 import { time } from "../ui/format";
 import { useLoad, useTitle } from "../ui/hooks";
+import { save } from "../viewer/ratings";
 import { Bar, Confirmed, Empty, Failure, Loading, Page, Plain } from "../ui/parts";
 
 /** The runs of the evaluator that the team has shared. */
@@ -37,7 +38,7 @@ export function Evaluations() {
         </Plain>
       )}
       <p class="quiet">
-        Runs are files of the volume <code>evaluations</code>. To rate answers, <code>sandcove eval import FILE</code> and <code>sandcove view</code>.
+        Runs are files of the volume <code>evaluations</code>. The counts are those with which a run was shared; its page and its file have the ratings of the team too.
       </p>
     </Page>
   );
@@ -47,6 +48,11 @@ function Row({ run, volume, reload }: { run: Head; volume: string; reload: () =>
   const { successes, failures, errors } = run.stats;
   const all = successes + failures + errors;
   const file = withQuery(`/dashboard/api/volumecontent/${volume}/file`, { path: `${RUNS}/${run.evalId}.json` });
+  const withRatings = (event: Event) => {
+    if (!run.isRated) return;
+    event.preventDefault();
+    void save(volume, run.evalId);
+  };
   return (
     <tr>
       <td>
@@ -60,7 +66,7 @@ function Row({ run, volume, reload }: { run: Head; volume: string; reload: () =>
       <td>{run.providers.join(", ")}</td>
       <td>
         <span class="row">
-          <a class="button" href={file} download={`${run.evalId}.json`} aria-label={`Download ${run.evalId}`}>Download</a>
+          <a class="button" href={file} download={`${run.evalId}.json`} aria-label={`Download ${run.evalId}`} onClick={withRatings}>Download</a>
           <Confirmed label="Delete" name={`Delete ${run.evalId}`} danger question={`Delete ${run.description || run.evalId} for the whole team?`} action={() => remove(volume, run)} then={reload} />
         </span>
       </td>

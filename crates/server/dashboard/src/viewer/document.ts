@@ -9,6 +9,10 @@ export const number = (value: unknown): number => (typeof value === "number" && 
 export const string = (value: unknown): string | null => (typeof value === "string" ? value : null);
 /** A member that the object has itself. */
 export const member = (of: Json, name: string): unknown => (Object.hasOwn(of, name) ? of[name] : undefined);
+/** Adds to a sum. */
+export const plus = (sums: Json, name: string, more: number): void => {
+  sums[name] = number(member(sums, name)) + more;
+};
 
 /** A check of an answer. */
 export interface Part {

@@ -1,5 +1,5 @@
 // The tables of runs, made in the browser as `sandcove view` makes them (`crates/eval/src/view`).
-import { type Json, type Part, type Row, type Run, member, number, object, string } from "./document";
+import { type Json, type Part, type Row, type Run, number, object, plus, string } from "./document";
 import { type Query, holds, isAll, metadata, toText } from "./filter";
 
 /** The tests that answer a question, and the sums over their rows, by column. */
@@ -139,10 +139,6 @@ function nothing(): Json {
   const counts = { score: 0, testPassCount: 0, testFailCount: 0, testErrorCount: 0, assertPassCount: 0, assertFailCount: 0, totalLatencyMs: 0 };
   return { ...counts, tokenUsage: {}, namedScores: {}, namedScoresCount: {}, namedScoreWeights: {}, cost: 0 };
 }
-
-const plus = (sums: Json, name: string, more: number) => {
-  sums[name] = number(member(sums, name)) + more;
-};
 
 function add(sums: Json | undefined, row: Row): void {
   if (!sums) return;
