@@ -6,7 +6,7 @@ import pytest
 from e2b_code_interpreter import Sandbox
 from playwright.sync_api import expect
 
-from harness.browser import CHROMIUM, PATIENCE, browser
+from harness.browser import CHROMIUM, TIMEOUT, browser
 from harness.server import API_KEY, ROOT
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")
@@ -37,7 +37,7 @@ def visit(chromium, server):
 
     def visit(path="/dashboard", credential=API_KEY, **options):
         context = chromium.new_context(accept_downloads=True, **{"viewport": {"width": 1280, "height": 860}, **options})
-        context.set_default_timeout(PATIENCE)
+        context.set_default_timeout(TIMEOUT)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: message.type in ("error", "warning") and troubles.append(message.text))

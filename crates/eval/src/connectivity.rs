@@ -22,7 +22,7 @@ const PROMPT: &str = "Hello, world!";
 /// Reason why a provider gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectivityError {
-    /// There is no provider at the index.
+    /// The index is that of no target.
     #[error("unknown provider")]
     UnknownProvider,
     /// The provider could not be made, or lacks a key.

@@ -7,7 +7,7 @@ import traceback
 from e2b_code_interpreter import CodeInterpreter
 
 steps = []
-PATIENCE = 120
+TIMEOUT = 120
 
 
 def fail(*error) -> None:
@@ -21,8 +21,8 @@ sys.excepthook = fail
 sandbox = CodeInterpreter()
 run = sandbox.notebook.exec_cell
 try:
-    run("x = 20", timeout=PATIENCE)
-    execution = run("x + 22", timeout=PATIENCE)
+    run("x = 20", timeout=TIMEOUT)
+    execution = run("x + 22", timeout=TIMEOUT)
     assert (execution.text, execution.error) == ("42", None), execution
     # The first releases do not say.
     assert getattr(execution, "execution_count", 2) == 2
@@ -40,7 +40,7 @@ try:
     execution = run(
         "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\nimport pandas as pd\npd.DataFrame({'a': [1]})",
         on_result=shown.append,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
     assert [result.is_main_result for result in execution.results] == [False, True]
     assert execution.results[0].png and execution.results[1].html and len(shown) == 2

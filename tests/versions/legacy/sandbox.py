@@ -12,7 +12,7 @@ from e2b import Sandbox
 from e2b.sandbox.exception import CurrentWorkingDirectoryDoesntExistException, FilesystemException
 
 steps = []
-PATIENCE = 120
+TIMEOUT = 120
 
 
 def fail(*error) -> None:
@@ -25,7 +25,7 @@ sys.excepthook = fail
 
 
 def until(condition) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not condition():
         assert time.monotonic() < deadline, "nothing came of it"
         time.sleep(0.02)
@@ -43,7 +43,7 @@ try:
     process = sandbox.process.start(
         "echo out; echo err >&2; printf last; exit 3", on_stdout=lines.append, on_stderr=lines.append, on_exit=codes.append
     )
-    output = process.wait(PATIENCE)
+    output = process.wait(TIMEOUT)
     assert (output.stdout, output.stderr, process.exit_code) == ("out\nlast", "err", 3), output
     until(lambda: codes)
     assert codes == [3] and sorted(message.line for message in lines) == ["err", "last", "out"]
@@ -65,11 +65,11 @@ try:
     until(lambda: cat.stdout.count("\n") == 4)
     assert cat.stdout == "\n".join(f"got {number}" for number in range(5))
     cat.kill()
-    cat.wait(PATIENCE)
+    cat.wait(TIMEOUT)
     sleeper = sandbox.process.start("sleep 600 & echo $!; wait")
     until(lambda: sleeper.stdout)
     sleeper.kill()
-    sleeper.wait(PATIENCE)
+    sleeper.wait(TIMEOUT)
     steps.append("stdin kill")
 
     files = sandbox.filesystem

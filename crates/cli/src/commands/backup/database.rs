@@ -43,7 +43,7 @@ pub async fn run_task(directory: &Path, task: DatabaseTask) -> Result<ExitCode> 
     let database = server_dir::database_in(directory);
     match task {
         DatabaseTask::Copy => {
-            out!("{}", serde_json::to_string(&copy(&database, &copy_in(directory)).await?)?)
+            out!("{}", serde_json::to_string(&copy(&database, &copy_in(directory)).await?)?);
         }
         DatabaseTask::States => out!("{}", serde_json::to_string(&backup::sandbox_states(&database).await?)?),
     }
