@@ -357,7 +357,6 @@ def test_code_that_is_killed_for_its_memory_is_at_its_limit_in_any_language(sand
         "buffers": (outside, {"language": "javascript", **case, **unlimited}),
         "python": ("held = []\ndef f(n):\n    while True: held.append(bytearray(b'x' * 10_000_000))", {"language": "python", **case, **unlimited}),
         "child": ("python3 -c \"print(len(b'x' * 10**11))\"", {"language": "bash", "test_code": "true", **unlimited}),
-        "shell": ("held=xxxxxxxx; while true; do held=$held$held; done", {"language": "bash", "test_code": "true", **unlimited}),
         "tests": (hoard + "\nmodule.exports = { f }", {"language": "javascript", "tests": "require('./solution.js').f(1)", **unlimited}),
         "test of Python": ("def f(n): return bytearray(10**12)", {"language": "python", "tests": "def test_f():\n    f(1)\n\ndef test_g():\n    pass\n"}),
         "own end": ("function f(n) { process.exit(1) }", {"language": "javascript", **case, "safety": False}),
