@@ -40,8 +40,8 @@ fn text(error: &anyhow::Error) -> String {
         Some(ClientError::Refused { status, url, .. }) if *status >= 500 => {
             format!("{error:#} (HTTP status {status} from {})", server_of(url))
         }
-        Some(ClientError::Status { url, .. }) => format!(
-            "{error:#}\nhint: another program may answer at {}; check --url, the context or E2B_API_URL",
+        Some(ClientError::Status { status, url, .. }) if *status < 500 => format!(
+            "{error:#}\nhint: another program may answer at {}; check --url, the context, E2B_API_URL and E2B_SANDBOX_URL",
             server_of(url)
         ),
         Some(ClientError::Refused { message, .. }) => format!("{error:#}{}", list_of(message)),

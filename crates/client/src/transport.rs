@@ -189,12 +189,18 @@ pub(crate) fn refusal(url: String, status: u16, body: &[u8]) -> Error {
             let text = String::from_utf8_lossy(body);
             let message = match text.trim_start() {
                 // Of a proxy, or of another program.
-                page if page.starts_with('<') => "a page of HTML".to_owned(),
+                page if is_html(page) => "a page of HTML".to_owned(),
                 text => text.trim_end().chars().take(MAX_SHOWN).collect(),
             };
             Error::Status { url, status, message }
         }
     }
+}
+
+/// Whether a text begins as pages do.
+fn is_html(text: &str) -> bool {
+    let begins = |start: &str| text.get(..start.len()).is_some_and(|text| text.eq_ignore_ascii_case(start));
+    begins("<!doctype html") || begins("<html")
 }
 
 #[cfg(test)]

@@ -89,7 +89,7 @@ tokio::task_local! {
 }
 
 /// Runs calls to services that are expected to be there: what cannot be reached is not tried again, because everything else waits for it.
-/// Services that are busy are waited for as ever.
+/// Services that are busy or break off, and those whose configuration has a number of tries, are waited for as ever.
 pub async fn expecting_service<T>(calls: impl Future<Output = T>) -> T {
     IS_EXPECTED.scope(true, calls).await
 }
@@ -119,6 +119,7 @@ pub async fn send_within(request: &Request, limit: Duration) -> Result<Reply, Ca
     let max_retries = request.max_retries.unwrap_or(MAX_RETRIES);
     let pause = number("PROMPTFOO_REQUEST_BACKOFF_MS").unwrap_or(5000);
     let retry_5xx = crate::reading::env::is_on("PROMPTFOO_RETRY_5XX");
+    let is_expected = IS_EXPECTED.try_with(|expected| *expected).unwrap_or(false);
     let mut tries = 0;
     loop {
         let result = once(client, request, limit).await;
@@ -127,7 +128,9 @@ pub async fn send_within(request: &Request, limit: Duration) -> Result<Reply, Ca
                 429 => !reply.is_account_empty(),
                 status => retry_5xx && status >= 500,
             },
-            Err(failure) => failure.again && !IS_EXPECTED.try_with(|expected| *expected).unwrap_or(false),
+            Err(failure) => {
+                failure.again && !(failure.is_unreached && is_expected && request.max_retries.is_none())
+            }
         };
         if !busy || tries >= max_retries {
             return result.map_err(|failure| failure.error);
@@ -180,15 +183,20 @@ pub async fn ask(mut request: Request, config: &Object) -> Result<ServiceReply, 
     Ok(ServiceReply { status, value: serde_json::from_str(&text).unwrap_or(Value::Null), took_ms, text })
 }
 
+/// An attempt without an answer.
 struct FailedAttempt {
     error: CallError,
+    /// Whether another one may get an answer.
     again: bool,
+    /// Whether there was no connection.
+    is_unreached: bool,
 }
 
 async fn once(client: &reqwest::Client, request: &Request, limit: Duration) -> Result<Reply, FailedAttempt> {
     let method = reqwest::Method::from_bytes(request.method.as_bytes()).map_err(|_| FailedAttempt {
         error: CallError::UnknownMethod(request.method.clone()),
         again: false,
+        is_unreached: false,
     })?;
     let mut builder = client.request(method, &request.url).timeout(limit);
     for (name, value) in &request.headers {
@@ -201,10 +209,15 @@ async fn once(client: &reqwest::Client, request: &Request, limit: Duration) -> R
     }
     let failed = |error: reqwest::Error| {
         let address = request.url.split('?').next().unwrap_or_default().to_owned();
-        FailedAttempt { error: CallError::NoAnswer { address, reason: reason(&error) }, again: true }
+        FailedAttempt {
+            error: CallError::NoAnswer { address, reason: reason(&error) },
+            again: true,
+            is_unreached: false,
+        }
     };
     let response = builder.send().await.map_err(|error| FailedAttempt {
         again: error.is_connect() && !is_of_tls(&error),
+        is_unreached: error.is_connect(),
         ..failed(error)
     })?;
     let status = response.status().as_u16();

@@ -10,14 +10,15 @@ const KILLED: &str = "137";
 /// Exit status of a command that was ended by SIGKILL, as a number.
 pub(super) const KILLED_STATUS: i32 = 137;
 
+/// Names of errors that are those of the interpreter itself, whose texts tell which: of JavaScript, of R, and of shells, which have none.
+const HOSTS: [&str; 4] = ["RangeError", "Error", "ERROR", ""];
+
 /// Texts of programs that run out of memory, wherever they stand in a line.
-const SAID: [&str; 10] = [
+const SAID: [&str; 9] = [
     // Node, when it aborts, and in a worker.
     "JavaScript heap out of memory",
     "reaching memory limit: JS heap out of memory",
     "Array buffer allocation failed",
-    // Its runner of tests, about a file that the system killed.
-    "signal: 'SIGKILL'",
     // R.
     "cannot allocate vector of size",
     "java.lang.OutOfMemoryError",
@@ -36,14 +37,17 @@ pub(super) fn is_named_in(error: &ExecutionError, printed: [&str; 2], kernel_die
         return error.traceback.contains("out of memory") || printed.into_iter().any(has_aborted_node);
     }
     is_error(&error.name)
-        || SAID.iter().any(|said| error.value.contains(said))
+        || (HOSTS.contains(&error.name.as_str()) && SAID.iter().any(|said| error.value.contains(said)))
         // The error of a shell is only an exit status.
         || (error.name.is_empty() && (error.value == KILLED || printed.into_iter().any(is_printed)))
 }
 
 /// Whether a command that failed printed that it ran out of memory.
 pub(super) fn is_printed(text: &str) -> bool {
-    text.lines().any(|line| is_failure(line) || SAID.iter().any(|said| line.contains(said)))
+    // Node's runner of tests, about a file that the system killed.
+    let is_killed_file = || text.contains("ERR_TEST_FAILURE") && text.contains("signal: 'SIGKILL'");
+    is_killed_file()
+        || text.lines().any(|line| is_failure(line) || SAID.iter().any(|said| line.contains(said)))
 }
 
 /// Whether a text begins with the name of an error of memory, as the last line of a traceback does, also in the reports of pytest.
@@ -57,9 +61,14 @@ fn is_error(name: &str) -> bool {
     name.ends_with("MemoryError") || name == "std::bad_alloc"
 }
 
-/// Whether node wrote why it aborted.
+/// Whether node wrote that it aborted for lack of memory, of its heap or of the process.
 fn has_aborted_node(printed: &str) -> bool {
-    printed.contains("FATAL ERROR:") && printed.contains("JavaScript heap out of memory")
+    let line = |line: &str| {
+        let line = line.trim_start_matches(['#', ' ']);
+        let aborts = line.starts_with("FATAL ERROR:") || line.starts_with("Fatal ");
+        aborts && line.contains("out of memory")
+    };
+    printed.lines().any(line)
 }
 
 #[cfg(test)]
@@ -82,9 +91,12 @@ mod tests {
             assert!(is_named_in(&error(name, value, ""), ["", ""], false), "{name} {value}");
         }
         assert!(is_named_in(&error("", "1", ""), ["MemoryError\n", ""], false));
-        for (name, value) in
-            [("ValueError", "MemoryError"), ("", "1"), ("RangeError", "Invalid array length")]
-        {
+        for (name, value) in [
+            ("ValueError", "MemoryError"),
+            ("ValueError", "std::bad_alloc"),
+            ("", "1"),
+            ("RangeError", "Invalid array length"),
+        ] {
             assert!(!is_named_in(&error(name, value, ""), ["", ""], false), "{name} {value}");
         }
     }
@@ -99,6 +111,7 @@ mod tests {
             true
         ));
         assert!(is_named_in(&died(""), ["", fatal], true));
+        assert!(is_named_in(&died(""), ["", "# Fatal process out of memory: Zone"], true));
         assert!(!is_named_in(&died(""), ["JavaScript heap out of memory", ""], true));
     }
 

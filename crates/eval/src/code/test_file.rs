@@ -73,8 +73,9 @@ pub(super) async fn run(
         written.map_err(|error| CodeError::Write { path, error })?;
     }
     let memory = match language {
-        // Node reserves far more addresses than it uses, so its limit is on what it can write to.
-        "javascript" => format!("ulimit -d {}; ", limits.memory * 1024 + 128 * 1024),
+        // Node reserves far more addresses than it uses, so its limit is on what it can write to. Another command may compile first.
+        "javascript" if command.is_some() => String::new(),
+        "javascript" => format!("ulimit -d {}; ", limits.memory * 1024 + 256 * 1024),
         _ => format!("ulimit -v {}; ", limits.memory * 1024 + 256 * 1024),
     };
     let line = format!("cd /home/user; {memory}{}", command.unwrap_or(&runner.command));

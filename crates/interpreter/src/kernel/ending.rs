@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// Time in which a process that ends is dead, and in which a dead one is reaped.
-pub(super) const REAP_TIMEOUT: Duration = Duration::from_millis(200);
+pub(super) const REAP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause before reports are read again.
 const READ_AGAIN: Duration = Duration::from_millis(5);
 

@@ -115,6 +115,10 @@ impl Kernel {
             return Err(StartError::Ended(stderr.drain().trim_end().to_owned()));
         };
         let process = Process::open(pid).map_err(StartError::Descriptors)?;
+        if let Ending::Reported(reports) = &ending {
+            // That of an earlier process of this number.
+            reports.take(pid);
+        }
         let transport = Transport::socket(frames, writer);
         Ok(Self { transport, stdout, stderr, process, ending, died: None, traits: Traits::host(escalation) })
     }
