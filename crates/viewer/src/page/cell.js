@@ -131,10 +131,11 @@ async function again(sent) {
   const answer = answerOf(view.cell);
   const row = await reread(view.cell);
   if (!view || !view.row || answerOf(view.cell) !== answer) return;
+  if (sent === undefined && JSON.stringify(row) === JSON.stringify(view.row)) return;
   put(anew(view.cell, row));
   // The run may have been made or shared again.
-  if (view.row.id !== row.id) draw(row);
-  else if (sent !== undefined || JSON.stringify(row) !== JSON.stringify(view.row)) update(row, sent);
+  if (view.row.id === row.id) update(row, sent);
+  else draw(row);
 }
 
 /** Shows another rating of the row. Whoever is typing goes on typing: what they type in stays. */
