@@ -192,6 +192,30 @@ def test_answers_are_rated_by_keys(page):
     expect(row.locator("header .chip")).to_have_text("FAIL")
 
 
+def test_ratings_are_kept_however_fast_and_from_wherever_they_come(page):
+    cell = page.locator(".cell.output").nth(4)
+    cell.focus()
+    # Faster than the first of them is stored.
+    press = "keys => keys.forEach(key => document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true })))"
+    page.evaluate(press, ["+", "*"])
+    expect(cell).to_contain_text("★")
+    expect(cell).to_contain_text("✓ rated")
+    page.keyboard.press("Enter")
+    row = page.locator("dialog.row")
+    pressed = lambda name: expect(row.get_by_role("button", name=name)).to_have_attribute("aria-pressed", "true")  # noqa: E731
+    pressed("Pass")
+    # Somebody else rates it on another page: this one shows that.
+    with page.context.new_page() as other:
+        other.goto(page.url)
+        other.locator("dialog.row").get_by_role("button", name="Fail").click()
+        pressed("Fail")
+        expect(row.locator("header .chip")).to_have_text("FAIL")
+    page.evaluate(press, ["+", "*", "-", "+"])
+    expect(page.locator("#status")).to_have_text("Saved.")
+    expect(row.get_by_role("button", name="Highlight")).to_have_attribute("aria-pressed", "false")
+    pressed("Pass")
+
+
 def test_a_second_run_appears_and_is_compared(page, home):
     page.get_by_text("Failures", exact=True).click()
     expect(lines(page)).to_have_count(3)

@@ -65,6 +65,11 @@ def within(page):
     return next(frame for frame in page.frames if "/assets/viewer.html" in frame.url)
 
 
+def ask(page, call: str, *given):
+    """What the module of the page with the runs answers, which is asked as the page asks it."""
+    return within(page).evaluate("async ([call, ...given]) => (await import('/dashboard/assets/viewer.js')).api[call](...given)", [call, *given])
+
+
 def test_a_shared_run_is_shown_to_the_team(evaluate, visit, axe):
     run = shared(evaluate)
     page = visit("/dashboard/evaluations")
@@ -208,7 +213,6 @@ def test_tables_are_those_of_the_viewer(server, evaluate, visit, tmp_path):
         f"comparisonEvalIds={other}", f"comparisonEvalIds={other}&filterMode=newly-failing", f"comparisonEvalIds={other}&filterMode=different&limit=5", f"comparisonEvalIds={other},{run}&search=map",
     ]  # fmt: skip
     page = visit(f"/dashboard/evaluations/{run}")
-    ask = lambda call, *given: within(page).evaluate("async ([call, ...given]) => (await import('/dashboard/assets/viewer.js')).api[call](...given)", [call, *given])  # noqa: E731
     with subprocess.Popen([str(server.binary), "view", str(tmp_path / "runs"), "--port", "0", "-n"], stdout=subprocess.PIPE, text=True) as process:
         try:
             view = httpx.Client(base_url=process.stdout.readline().strip(), timeout=60)
@@ -217,21 +221,27 @@ def test_tables_are_those_of_the_viewer(server, evaluate, visit, tmp_path):
                 query = f"{query}&brief=600"
                 theirs = get(f"/api/eval/{run}/table?{query}")
                 assert theirs["table"]["body"] or "rated" in query or "highlights" in query, query
-                assert ask("page", run, query) == theirs, query
-            assert ask("row", run, "3.1") == get(f"/api/eval/{run}/results/3.1")
-            assert ask("scores", run) == get(f"/api/eval/{run}/scores")["scores"]
-            assert ask("metadataKeys", run) == get(f"/api/eval/{run}/metadata-keys")["keys"]
+                assert ask(page, "page", run, query) == theirs, query
+            assert ask(page, "row", run, "3.1") == get(f"/api/eval/{run}/results/3.1")
+            assert ask(page, "scores", run) == get(f"/api/eval/{run}/scores")["scores"]
+            assert ask(page, "metadataKeys", run) == get(f"/api/eval/{run}/metadata-keys")["keys"]
             for key in ("kind", "n", "more", "none"):
-                assert ask("metadataValues", run, key) == get(f"/api/eval/{run}/metadata-values?key={key}")["values"]
+                assert ask(page, "metadataValues", run, key) == get(f"/api/eval/{run}/metadata-values?key={key}")["values"]
             same = ("evalId", "createdAt", "description", "numTests", "isRedteam", "passRate", "label")
             brief = lambda runs: [{name: one[name] for name in same} | {"providers": [each["id"] for each in one["providers"]]} for one in runs]  # noqa: E731
-            assert brief(ask("runs")) == brief(get("/api/results?includeProviders=true")["data"])
+            assert brief(ask(page, "runs")) == brief(get("/api/results?includeProviders=true")["data"])
             for wrong in ("filterMode=odd", "search=(&searchMode=regex", "filter=1", where(type="metadata", operator="like")):
                 assert view.get(f"/api/eval/{run}/table?{wrong}").status_code == 400
                 with pytest.raises(Error):
-                    ask("page", run, wrong)
+                    ask(page, "page", run, wrong)
         finally:
             process.terminate()
+
+
+def rate(page, run: str, place: str, verdict: dict) -> dict:
+    """Stores a verdict of a row as the page knows it."""
+    script = "async ([run, place, verdict]) => { const { api } = await import('/dashboard/assets/viewer.js'); return api.rate(run, place, verdict, await api.row(run, place)); }"
+    return within(page).evaluate(script, [run, place, verdict])
 
 
 def rating(given: dict, passed: bool | None, comment: str = "") -> dict:
@@ -255,8 +265,8 @@ def test_ratings_count_as_in_the_viewer(server, evaluate, visit, tmp_path):
              "tests": [{"vars": {"word": word}, "assert": checks} for word in ("good", "bad", "error", "good too")]}  # fmt: skip
     run = shared(evaluate, suite=suite)
     page = visit(f"/dashboard/evaluations/{run}")
-    ask = lambda call, *given: within(page).evaluate("async ([call, ...given]) => (await import('/dashboard/assets/viewer.js')).api[call](...given)", [call, *given])  # noqa: E731
     rated = [("0.0", False, HARM), ("1.0", True, ""), ("2.0", True, "it is right to refuse"), ("2.1", None, "!highlight an error"), ("1.1", True, ""), ("1.1", None, ""), ("3.0", None, "only a comment"), ("3.1", False, "")]
+    said = {}
     with subprocess.Popen([str(server.binary), "view", str(tmp_path / "runs"), "--port", "0", "-n"], stdout=subprocess.PIPE, text=True) as process:
         try:
             view = httpx.Client(base_url=process.stdout.readline().strip(), timeout=60)
@@ -267,7 +277,7 @@ def test_ratings_count_as_in_the_viewer(server, evaluate, visit, tmp_path):
                     verdict |= verdict["componentResults"][-1]["metadata"]["made"]
                 verdict = rating(verdict, passed, comment)
                 theirs = view.post(f"/api/eval/{run}/results/{place}/rating", json=verdict).raise_for_status().json()
-                ours = ask("rate", run, place, verdict)
+                ours = said[place] = rate(page, run, place, verdict)
                 for name in ("success", "score", "failureReason", "error", "namedScores"):
                     assert ours.get(name) == theirs.get(name), (place, name)
             # Another browser reads it all from the volume.
@@ -275,7 +285,9 @@ def test_ratings_count_as_in_the_viewer(server, evaluate, visit, tmp_path):
             for query in ("", "filterMode=user-rated", "filterMode=highlights", "filterMode=failures", "filterMode=errors", "filterMode=passes", "search=refuse"):
                 theirs = view.get(f"/api/eval/{run}/table?{query}&brief=600").raise_for_status().json()
                 assert theirs["table"]["body"], query
-                assert ask("page", run, f"{query}&brief=600") == theirs, query
+                assert ask(page, "page", run, f"{query}&brief=600") == theirs, query
+            for place, row in said.items():
+                assert ask(page, "row", run, place) == row, place
         finally:
             process.terminate()
 
@@ -298,7 +310,7 @@ def test_a_team_rates_the_answers_of_a_run(server, evaluate, visit, axe, tmp_pat
     first.keyboard.press("Escape")
     results(first).get_by_text("Rated", exact=True).click()
     expect(results(first).get_by_role("grid", name="Results").get_by_role("row")).to_have_count(3)
-    assert json.loads(files.read_file(f"/runs/{run}.ratings/0.0.json"))["gradingResult"]["comment"] == f"!highlight {HARM}"
+    assert json.loads(files.read_file(f"/runs/{run}.ratings/0.0.json"))["comment"] == f"!highlight {HARM}"
     # Who has not seen the rating of somebody else does not replace it.
     second.goto(f"{server.url}/dashboard/evaluations/{run}?cell=1.0")
     expect(results(second).get_by_role("button", name="✗ Fail")).to_be_visible()
@@ -308,12 +320,13 @@ def test_a_team_rates_the_answers_of_a_run(server, evaluate, visit, axe, tmp_pat
     expect(results(first).get_by_role("button", name="✗ Fail")).to_have_attribute("aria-pressed", "true")
     results(second).get_by_role("button", name="✓ Pass").click()
     expect(results(second).get_by_text("Somebody else has rated this answer meanwhile.")).to_be_visible()
-    assert json.loads(files.read_file(f"/runs/{run}.ratings/1.0.json"))["gradingResult"]["pass"] is False
+    assert json.loads(files.read_file(f"/runs/{run}.ratings/1.0.json"))["pass"] is False
+    expect(results(second).get_by_role("button", name="✗ Fail")).to_have_attribute("aria-pressed", "true")
     # Now it is known.
     results(second).get_by_role("button", name="✓ Pass").click()
     expect(results(second).get_by_role("button", name="✓ Pass")).to_have_attribute("aria-pressed", "true")
     # What is said of another answer in its place, or is no rating, counts for nothing.
-    said = {"row": "another", "gradingResult": {"pass": False, "score": 0, "reason": HARM, "componentResults": [{"pass": False, "assertion": {"type": "human"}}]}}
+    said = {"row": "another", "pass": False, "score": 0, "comment": HARM}
     for name, text in [("0.1.json", json.dumps(said)), ("1.1.json", "{"), ("2.1.json", "[1]"), ("note.txt", HARM)]:
         files.write_file(f"/runs/{run}.ratings/{name}", text)
     first.goto(f"{server.url}/dashboard/evaluations/{run}?filterMode=user-rated")
@@ -339,6 +352,154 @@ def test_a_team_rates_the_answers_of_a_run(server, evaluate, visit, axe, tmp_pat
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(page.get_by_text("No runs are shared.")).to_be_visible()
     assert files.list("/runs") == []
+
+
+def pressed(page, name: str):
+    """Expects that a button of the row that is open is pressed."""
+    expect(results(page).get_by_role("button", name=name)).to_have_attribute("aria-pressed", "true")
+
+
+def press(page, *keys: str):
+    """Presses keys faster than the first of them is stored."""
+    within(page).evaluate("keys => keys.forEach(key => document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true })))", keys)
+
+
+def hide(page):
+    """Looks at no changes any more."""
+    within(page).evaluate("Object.defineProperty(document, 'visibilityState', { get: () => 'hidden' })")
+
+
+REFUSED = "Somebody else has rated this answer meanwhile."
+
+
+def test_nobody_overwrites_a_rating_unseen(evaluate, visit):
+    run = shared(evaluate)
+    (volume,) = [one for one in Volume.list() if one.name == "evaluations"]
+    files = Volume.connect(volume.volume_id)
+    stored = lambda: json.loads(files.read_file(f"/runs/{run}.ratings/0.0.json"))  # noqa: E731
+    first, second = (visit(f"/dashboard/evaluations/{run}?cell=0.0") for _ in range(2))
+    for page in (first, second):
+        expect(results(page).get_by_role("button", name="✗ Fail")).to_be_visible()
+    # A row that is open shows what somebody else says of it.
+    results(first).get_by_role("button", name="✗ Fail").click()
+    pressed(second, "✗ Fail")
+    expect(results(second).get_by_role("dialog").locator("h2")).to_contain_text("FAIL")
+    assert set(stored()) == {"row", "pass", "score", "comment"} and stored()["pass"] is False
+    # What the page knows and does not show yet was not seen.
+    hide(second)
+    results(first).get_by_role("button", name="✓ Pass").click()
+    pressed(first, "✓ Pass")
+    with pytest.raises(Error, match=REFUSED):
+        rate(second, run, "0.0", {"comment": "late"})
+    results(second).get_by_role("button", name="✓ Pass").click()
+    expect(results(second).get_by_text(REFUSED)).to_be_visible()
+    pressed(second, "✓ Pass")
+    assert stored()["pass"] is True and stored()["comment"] == ""
+    # Nothing that was typed is lost.
+    comment = results(second).get_by_label("Comment")
+    comment.press_sequentially("mine")
+    hide(first)
+    results(first).get_by_label("Comment").fill(HARM)
+    results(first).get_by_role("button", name="Highlight (*)").click()
+    pressed(first, "Highlight (*)")
+    comment.press("Tab")
+    expect(comment).to_have_value(f"{HARM}\nmine")
+    assert stored()["comment"] == f"!highlight {HARM}"
+    comment.press("Tab")
+    expect(results(second).get_by_text("Saved.")).to_be_visible()
+    assert stored()["comment"] == f"!highlight {HARM}\nmine" and stored()["pass"] is True
+    # The first page knows nothing of that. The table shows it after it was refused.
+    first.keyboard.press("Escape")
+    expect(results(first).get_by_role("dialog")).to_have_count(0)
+    cell = results(first).locator("[data-place='0.0']")
+    cell.focus()
+    first.keyboard.press("-")
+    expect(results(first).get_by_text(REFUSED)).to_be_visible()
+    expect(results(first).locator("body.loading")).to_have_count(0)
+    assert stored()["pass"] is True
+    first.keyboard.press("-")
+    expect(cell).to_contain_text("✗ rated")
+    assert stored() | {"row": ""} == {"row": "", "pass": False, "score": 0, "comment": f"!highlight {HARM}\nmine"}
+
+
+def test_ratings_are_kept_however_fast_they_are_and_whatever_there_is(server, evaluate, visit):
+    run = shared(evaluate)
+    (volume,) = [one for one in Volume.list() if one.name == "evaluations"]
+    files = Volume.connect(volume.volume_id)
+    stored = lambda place: json.loads(files.read_file(f"/runs/{run}.ratings/{place}.json"))  # noqa: E731
+    # An answer with a text that ended with an error all the same.
+    document = json.loads(files.read_file(f"/runs/{run}.json"))
+    (row,) = [row for row in document["results"]["results"] if (row["testIdx"], row["promptIdx"]) == (2, 1)]
+    row |= {"success": False, "failureReason": 2, "error": "it broke"}
+    files.write_file(f"/runs/{run}.json", json.dumps(document))
+    page = visit(f"/dashboard/evaluations/{run}")
+    cell = lambda place: results(page).locator(f"[data-place='{place}']")  # noqa: E731
+    cell("0.0").focus()
+    press(page, "-", "*")
+    expect(cell("0.0")).to_contain_text("★")
+    expect(cell("0.0")).to_contain_text("✗ rated")
+    assert (stored("0.0")["pass"], stored("0.0")["comment"]) == (False, "!highlight")
+    cell("1.0").click()
+    expect(results(page).get_by_role("button", name="✓ Pass")).to_be_visible()
+    press(page, "-", "*", "-", "+")
+    expect(cell("1.0")).to_contain_text("✓ rated")
+    expect(cell("1.0")).to_contain_text("★")
+    assert (stored("1.0")["pass"], stored("1.0")["comment"]) == (True, "!highlight")
+    page.keyboard.press("Escape")
+    expect(results(page).get_by_role("dialog")).to_have_count(0)
+    expect(cell("2.1")).to_contain_text("it broke")
+    cell("2.1").focus()
+    press(page, "+")
+    expect(cell("2.1")).to_contain_text("✓ rated")
+    expect(cell("2.1")).not_to_contain_text("it broke")
+    press(page, "+")
+    for _ in range(2):
+        expect(cell("2.1")).to_contain_text("ERROR")
+        expect(cell("2.1")).to_contain_text("it broke")
+        page.goto(f"{server.url}/dashboard/evaluations/{run}")
+    # What is too long to be read is not written.
+    with pytest.raises(Error, match="too long"):
+        rate(page, run, "0.0", {"comment": "é" * 500_001})
+    # A file that somebody else has made too long is no rating, and can be replaced by one.
+    files.write_file(f"/runs/{run}.ratings/0.1.json", json.dumps({"row": "x" * 1_000_000}))
+    page.goto(f"{server.url}/dashboard/evaluations/{run}")
+    cell("0.1").focus()
+    press(page, "-")
+    expect(cell("0.1")).to_contain_text("✗ rated")
+    assert stored("0.1")["pass"] is False
+    # A rating that cannot be read now is not overwritten, and hides nothing else.
+    page.route(re.compile("0\\.0\\.json"), lambda route: route.fulfill(status=500, json={"message": "not now"}) if route.request.method == "GET" else route.continue_())
+    page.goto(f"{server.url}/dashboard/evaluations/{run}")
+    expect(cell("1.0")).to_contain_text("✓ rated")
+    expect(cell("0.0")).not_to_contain_text("rated")
+    cell("0.0").focus()
+    press(page, "+")
+    expect(results(page).get_by_text(REFUSED)).to_be_visible()
+    assert stored("0.0")["pass"] is False
+    page.unroute_all()
+    visit.troubles[:] = [trouble for trouble in visit.troubles if "500" not in trouble]
+
+
+def test_the_list_deletes_and_downloads_what_there_is_now(evaluate, visit):
+    run = shared(evaluate)
+    (volume,) = [one for one in Volume.list() if one.name == "evaluations"]
+    listed = visit("/dashboard/evaluations")
+    expect(listed.get_by_role("link", name=f"Download {run}")).to_be_visible()
+    page = visit(f"/dashboard/evaluations/{run}?cell=1.0")
+    results(page).get_by_role("button", name="✗ Fail").click()
+    pressed(page, "✗ Fail")
+    with listed.expect_download() as download:
+        listed.get_by_role("link", name=f"Download {run}").click()
+    rows = json.loads(Path(download.value.path()).read_text())["results"]["results"]
+    assert [row["success"] for row in rows if (row["testIdx"], row["promptIdx"]) == (1, 0)] == [False]
+    hide(page)
+    listed.get_by_role("button", name=f"Delete {run}").click()
+    listed.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(listed.get_by_text("No runs are shared.")).to_be_visible()
+    # Whoever still sees the run cannot rate it any more.
+    results(page).get_by_role("button", name="✓ Pass").click()
+    expect(results(page).get_by_text("This run is not shared, or not any more.").first).to_be_visible()
+    assert Volume.connect(volume.volume_id).list("/runs") == []
 
 
 def test_the_report_of_a_red_team_is_shared(server, evaluate, visit, axe, tmp_path):

@@ -5,12 +5,14 @@ import { answer, block, plain } from "./code.js";
 import { beside } from "./diff.js";
 import { button, dialog, fill, h, say } from "./dom.js";
 import { place } from "./place.js";
-import { KEYS, opinion, rate } from "./rating.js";
+import { KEYS, anew, opinion, rate, reread, seen } from "./rating.js";
 import { state, write } from "./state.js";
 import { columnName, duration, keyOf, number, refresh, runOf, word } from "./table.js";
 import { checks, ran } from "./verdict.js";
 
 let view = null;
+/** The page of the table. */
+let current = null;
 
 /** Whether a row is open. */
 export const isOpen = () => view !== null;
@@ -36,7 +38,7 @@ export const close = () => view && view.box.close();
 
 async function show(page, places, turn) {
   const cell = page.table.body[places[0]].outputs[places[1]];
-  Object.assign(view, { page, places, turn, cell });
+  Object.assign(view, { page, places, turn, cell, row: null });
   state.cell = `${page.table.body[places[0]].testIdx}.${places[1]}`;
   write(false);
   try {
@@ -93,17 +95,55 @@ async function go(lines, columns) {
   if (page.table.body[at] && page.table.body[at].outputs[column]) show(page, [at, column], turn);
 }
 
-/** The page was read again: goes on with the same row in it. */
+/** The page was read again: goes on with the same row in it, as it is now. */
 export function renew(page) {
+  current = page;
   if (!view) return;
-  const key = view.cell.id;
+  const answer = answerOf(view.cell);
+  const places = find(page, (cell) => answerOf(cell) === answer);
+  if (places) Object.assign(view, { page, places, cell: page.table.body[places[0]].outputs[places[1]] });
+  if (view.row) again().catch(() => {});
+}
+
+const answerOf = (cell) => `${runOf(cell)} ${keyOf(cell)}`;
+
+/** The places of the cell for which something holds. */
+function find(page, holds) {
   for (const [line, test] of page.table.body.entries()) {
-    const column = test.outputs.findIndex((cell) => cell && cell.id === key);
-    if (column >= 0) {
-      Object.assign(view, { page, places: [line, column], cell: test.outputs[column] });
-      return;
-    }
+    const column = test.outputs.findIndex((cell) => cell && holds(cell));
+    if (column >= 0) return [line, column];
   }
+  return null;
+}
+
+/** Puts a cell that was rated into the table, wherever it is now. */
+export function put(cell) {
+  const places = find(current, ({ id }) => id === cell.id);
+  if (places) {
+    current.table.body[places[0]].outputs[places[1]] = cell;
+    refresh(places, cell);
+  }
+  if (view && view.cell.id === cell.id) view.cell = view.page.table.body[view.places[0]].outputs[view.places[1]] = cell;
+}
+
+/** Reads the row again and shows what it is now, after a comment that was `sent` was refused. */
+async function again(sent) {
+  const answer = answerOf(view.cell);
+  const row = await reread(view.cell);
+  if (!view || !view.row || answerOf(view.cell) !== answer) return;
+  if (sent === undefined && JSON.stringify(row) === JSON.stringify(view.row)) return;
+  put(anew(view.cell, row));
+  // The run may have been made or shared again.
+  if (view.row.id === row.id) update(row, sent);
+  else draw(row);
+}
+
+/** Shows another rating of the row. Whoever is typing goes on typing: what they type in stays. */
+function update(row, sent, isStored) {
+  view.row = row;
+  view.box.querySelector("h2").replaceWith(title(row));
+  view.box.querySelector(".checks-part").replaceWith(checks(row));
+  if (view.rated) view.rated(row, sent, isStored);
 }
 
 function keys(event) {
@@ -120,27 +160,20 @@ function keys(event) {
   else does();
 }
 
-/** Changes are saved one after the other: each begins with what the one before left. */
-function changeTo(change) {
-  const { cell, page, places } = view;
-  const save = async () => {
-    try {
-      const { row, cell: after } = await rate(cell, change);
-      page.table.body[places[0]].outputs[places[1]] = after;
-      refresh(places, after);
-      say("Saved.");
-      if (!view || view.cell.id !== cell.id) return;
-      view.cell = after;
-      view.row = row;
-      // Whoever is typing goes on typing: what they type in stays.
-      view.box.querySelector("h2").replaceWith(title(row));
-      view.box.querySelector(".checks-part").replaceWith(checks(row));
-      view.rated(row);
-    } catch (error) {
-      say(error.message);
-    }
-  };
-  view.saving = (view.saving || Promise.resolve()).then(save);
+/** Stores a change of the rating that is shown. */
+async function changeTo(change) {
+  const { cell } = view;
+  const answer = answerOf(cell);
+  const isShown = () => view && view.row && answerOf(view.cell) === answer;
+  try {
+    const { row, cell: after } = await rate(cell, change, view.row ? view.seen : seen(cell));
+    say("Saved.");
+    put(after);
+    if (isShown()) update(row, change.comment, true);
+  } catch (error) {
+    say(error.message);
+    if (isShown()) await again(change.comment).catch(() => {});
+  }
 }
 
 function title(row) {
@@ -160,13 +193,29 @@ function ratingPart(row) {
       changeTo(Number.isNaN(given) ? { pass: null, score: null } : (before) => ({ score: value, pass: before.pass ?? value >= 0.5 }));
     },
   });
-  const comment = h("textarea", { id: "comment", rows: 2, placeholder: "Comment (c)", "aria-label": "Comment", onchange: (event) => changeTo({ comment: event.target.value }) });
-  view.rated = (changed) => {
+  const answer = answerOf(view.cell);
+  // The comment that the field began with.
+  let begun = "";
+  const comment = h("textarea", {
+    id: "comment", rows: 2, placeholder: "Comment (c)", "aria-label": "Comment",
+    onblur: () => comment.value !== begun && view && answerOf(view.cell) === answer && changeTo({ comment: comment.value }),
+  });
+  // `sent` is a comment that was stored, or was not because there is another one: then the field has both.
+  view.rated = (changed, sent, isStored) => {
     const now = opinion(changed);
     [[pass, now.pass === true], [fail, now.pass === false], [star, now.highlighted]].forEach(([sign, on]) => sign.setAttribute("aria-pressed", String(on)));
     score.placeholder = number(changed.score);
     if (document.activeElement !== score) score.value = now.score === null ? "" : String(now.score);
-    if (document.activeElement !== comment) comment.value = now.comment;
+    const isOther = now.comment !== begun;
+    if (comment.value === (isStored ? sent : begun)) comment.value = now.comment;
+    else if (sent !== undefined && !isStored && isOther && comment.value !== now.comment) comment.value = [now.comment, comment.value].filter(Boolean).join("\n");
+    else if (sent === undefined && isOther) {
+      // Whoever is typing has not seen it.
+      view.seen = { ...seen(changed), comment: begun };
+      return;
+    }
+    begun = now.comment;
+    view.seen = seen(changed);
   };
   view.rated(row);
   return h("section", { class: "rating", "aria-label": "Rating" }, h("div", { class: "rating-line" }, pass, fail, star, h("label", {}, "Score ", score)), comment);

@@ -260,9 +260,12 @@ async function openNamed() {
 async function rateFocused(places, change) {
   const before = page.table.body[places[0]].outputs[places[1]];
   await does(async () => {
-    const { cell: after } = await rate(before, change);
-    page.table.body[places[0]].outputs[places[1]] = after;
-    table.refresh(places, after);
+    const { cell: after } = await rate(before, change).catch((error) => {
+      // What others say is shown.
+      load();
+      throw error;
+    });
+    cell.put(after);
   }, "Saved.");
 }
 

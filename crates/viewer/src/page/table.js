@@ -220,4 +220,6 @@ export function refresh(places, cell) {
   if (!element) return;
   element.className = `cell output ${word(cell)}`;
   fill(element, cellContent(cell));
+  // It may be again what it was when the line was made.
+  element.closest("[role=grid]").shown.texts[places[0]] = "";
 }

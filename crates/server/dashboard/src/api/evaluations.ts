@@ -24,8 +24,6 @@ export interface Head {
   datasetId: string;
   /** The columns, with the counts of what passed, failed and ended with an error. */
   columns: { provider: string; label: string; metrics: Record<string, number> }[];
-  /** Whether somebody has rated answers on the dashboard. */
-  isRated: boolean;
 }
 
 const text = (value: unknown): string => (typeof value === "string" ? value : value === undefined || value === null ? "" : JSON.stringify(value, null, 2));
@@ -49,7 +47,6 @@ export async function entries(id: string, signal: AbortSignal, path = RUNS): Pro
 /** What is listed of each run, the newest first. Files that are no runs are left out. */
 export async function heads(id: string, signal: AbortSignal): Promise<Head[]> {
   const all = await entries(id, signal);
-  const rated = new Set(all.filter((entry) => entry.type === "directory").map((entry) => entry.name));
   const names = all.filter((entry) => entry.type === "file" && entry.name.endsWith(".head.json"));
   names.sort((a, b) => b.mtime.localeCompare(a.mtime));
   const found: Head[] = [];
@@ -57,7 +54,7 @@ export async function heads(id: string, signal: AbortSignal): Promise<Head[]> {
     const some = names.slice(first, Math.min(first + AT_ONCE, LISTED));
     const read = some.map(async ({ name, size }) => {
       const run = name.replace(/\.head\.json$/, "");
-      return size > 100_000 ? undefined : head(await get<unknown>(file(id, name), {}, signal).catch(gone), run, rated.has(`${run}.ratings`));
+      return size > 100_000 ? undefined : head(await get<unknown>(file(id, name), {}, signal).catch(gone), run);
     });
     found.push(...(await Promise.all(read)).filter((one) => one !== undefined));
   }
@@ -71,7 +68,7 @@ function gone(error: unknown): undefined {
 }
 
 /** What is listed of a run, whose files have the name `id`. */
-function head(value: unknown, id: string, isRated: boolean): Head | undefined {
+function head(value: unknown, id: string): Head | undefined {
   if (value === undefined) return undefined;
   const { createdAt, description, author, stats, providers, isRedteam, numTests, datasetId, columns } = object(value);
   return {
@@ -86,7 +83,6 @@ function head(value: unknown, id: string, isRated: boolean): Head | undefined {
     // A head of an earlier version says nothing of its tests: no other run has the same.
     datasetId: text(datasetId) || id,
     columns: list(columns).map(column),
-    isRated,
   };
 }
 
@@ -107,9 +103,11 @@ export const content = (id: string, name: string, signal: AbortSignal): Promise<
 /** Other than before when a file of a run has changed. */
 export const changes = async (id: string, signal: AbortSignal): Promise<string> => JSON.stringify((await entries(id, signal)).map(({ name, mtime }) => [name, mtime]));
 
-/** Deletes a run; first what lists it. */
-export async function remove(id: string, { evalId, isRedteam, isRated }: Head): Promise<void> {
-  for (const kind of ["head.json", ...(isRedteam ? ["report.json"] : []), ...(isRated ? ["ratings"] : []), "json"]) {
-    await change("DELETE", withQuery(`/volumecontent/${id}/path`, { path: `${RUNS}/${evalId}.${kind}` })).catch(gone);
+/** Deletes a run: first what lists it, and last its ratings, which nobody adds to when it is gone. */
+export async function remove(id: string, run: string): Promise<void> {
+  // What there is now: somebody may have rated it since it was listed, and a browser reports everything that it asks for in vain.
+  const names = new Set((await entries(id, new AbortController().signal)).map((entry) => entry.name));
+  for (const name of ["head.json", "report.json", "json", "ratings"].map((kind) => `${run}.${kind}`)) {
+    if (names.has(name)) await change("DELETE", withQuery(`/volumecontent/${id}/path`, { path: `${RUNS}/${name}` })).catch(gone);
   }
 }

@@ -49,7 +49,6 @@ function Row({ run, volume, reload }: { run: Head; volume: string; reload: () =>
   const all = successes + failures + errors;
   const file = withQuery(`/dashboard/api/volumecontent/${volume}/file`, { path: `${RUNS}/${run.evalId}.json` });
   const withRatings = (event: Event) => {
-    if (!run.isRated) return;
     event.preventDefault();
     void save(volume, run.evalId);
   };
@@ -67,7 +66,7 @@ function Row({ run, volume, reload }: { run: Head; volume: string; reload: () =>
       <td>
         <span class="row">
           <a class="button" href={file} download={`${run.evalId}.json`} aria-label={`Download ${run.evalId}`} onClick={withRatings}>Download</a>
-          <Confirmed label="Delete" name={`Delete ${run.evalId}`} danger question={`Delete ${run.description || run.evalId} for the whole team?`} action={() => remove(volume, run)} then={reload} />
+          <Confirmed label="Delete" name={`Delete ${run.evalId}`} danger question={`Delete ${run.description || run.evalId} for the whole team?`} action={() => remove(volume, run.evalId)} then={reload} />
         </span>
       </td>
     </tr>

@@ -2,10 +2,10 @@
 // name (`crates/viewer/src/page/api.js`) asks `sandcove view`.
 import { ApiError, withQuery } from "../api/client";
 import { type Head, RUNS, changes, content, heads, volume } from "../api/evaluations";
-import { type Json, type Run, read, string } from "./document";
+import { type Json, type Run, read } from "./document";
 import { parse } from "./filter";
 import { find, metadataKeys, metadataValues, page, scores } from "./library";
-import { type Ratings, rate, ratings, save, store } from "./ratings";
+import { type Ratings, rated, ratings, save, store } from "./ratings";
 
 /** Documents that are kept: the one that is shown, and some beside it. */
 const KEPT = 4;
@@ -20,8 +20,8 @@ interface Kept {
   ratings: Ratings;
 }
 const kept = new Map<string, Promise<Kept>>();
-/** Runs that somebody has rated here or elsewhere. */
-const rated = new Set<string>();
+/** The ratings of runs as they were read last: only those that have changed are read again. */
+const known = new Map<string, Ratings>();
 let place: string | undefined;
 
 async function shared(): Promise<string> {
@@ -32,11 +32,11 @@ async function shared(): Promise<string> {
 
 async function load(id: string): Promise<Kept> {
   const volume = await shared();
-  const known = await ratings(volume, id, signal);
+  // One that cannot be read now is left out, and read with the next change. It is not overwritten meanwhile.
+  const said = await ratings(volume, id, known.get(id) ?? new Map(), () => undefined, signal);
+  known.set(id, said);
   const document = await content(volume, `${id}.json`, signal);
-  rate(document, known);
-  if (known.size > 0) rated.add(id);
-  return { run: read(id, document), document, ratings: known };
+  return { run: read(id, rated(document, said)), document, ratings: said };
 }
 
 function keep(id: string): Promise<Kept> {
@@ -74,20 +74,20 @@ export const api = {
     return page(own, beside, query);
   },
   row: async (id: string, key: string) => find(await run(id), key),
-  async rate(id: string, key: string, verdict: Json): Promise<Json> {
-    const of = await keep(id);
-    const row = string(find(of.run, key)["id"]);
-    if (!row) throw new Error("This answer has no id, and cannot be rated.");
+  /** Stores a verdict of the row `seen`, which `row` gave. */
+  async rate(id: string, key: string, verdict: Json, seen: Json): Promise<Json> {
+    const before = keep(id);
+    const of = await before;
     try {
-      of.ratings.set(key, await store(await shared(), id, key, row, verdict, of.ratings.get(key), signal));
+      of.ratings.set(key, await store(await shared(), id, key, verdict, seen, signal));
     } catch (error) {
-      // The page reads the run again, and shows what others say.
+      // What others say is read again.
       kept.delete(id);
       throw error;
     }
-    rate(of.document, new Map([...of.ratings].filter(([place]) => place === key)));
-    of.run = read(id, of.document);
-    rated.add(id);
+    of.run = read(id, rated(of.document, of.ratings));
+    // What was read meanwhile may not have it yet.
+    if (kept.get(id) !== before) kept.delete(id);
     return find(of.run, key);
   },
   scores: async (id: string) => scores(await run(id)),
@@ -107,7 +107,6 @@ export const api = {
   },
   /** Has the browser save a run with its ratings in place of the file of the volume, which has none. */
   saves(id: string, event: Event) {
-    if (!rated.has(id)) return;
     event.preventDefault();
     void shared().then((volume) => save(volume, id));
   },
