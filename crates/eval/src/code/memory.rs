@@ -6,14 +6,12 @@
 use sandcove_wire::interpreter::ExecutionError;
 
 /// Exit status of a shell whose command was ended by SIGKILL.
-const KILLED: &str = "137";
-/// Exit status of a command that was ended by SIGKILL, as a number.
 pub(super) const KILLED_STATUS: i32 = 137;
 
-/// Names of errors that are those of the interpreter itself, whose texts tell which: of JavaScript, of R, and of shells, which have none.
-const HOSTS: [&str; 4] = ["RangeError", "Error", "ERROR", ""];
+/// Names of errors that interpreters give to many failures, so that only the text tells them apart: JavaScript's, R's, and a shell's, which is empty.
+const INTERPRETERS: [&str; 4] = ["RangeError", "Error", "ERROR", ""];
 
-/// Texts of programs that run out of memory, wherever they stand in a line.
+/// Texts that programs print when they run out of memory, anywhere in a line.
 const SAID: [&str; 9] = [
     // Node, when it aborts, and in a worker.
     "JavaScript heap out of memory",
@@ -37,9 +35,9 @@ pub(super) fn is_named_in(error: &ExecutionError, printed: [&str; 2], kernel_die
         return error.traceback.contains("out of memory") || printed.into_iter().any(has_aborted_node);
     }
     is_error(&error.name)
-        || (HOSTS.contains(&error.name.as_str()) && SAID.iter().any(|said| error.value.contains(said)))
+        || (INTERPRETERS.contains(&error.name.as_str()) && SAID.iter().any(|said| error.value.contains(said)))
         // The error of a shell is only an exit status.
-        || (error.name.is_empty() && (error.value == KILLED || printed.into_iter().any(is_printed)))
+        || (error.name.is_empty() && (error.value.parse() == Ok(KILLED_STATUS) || printed.into_iter().any(is_printed)))
 }
 
 /// Whether a command that failed printed that it ran out of memory.
