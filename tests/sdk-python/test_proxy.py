@@ -109,6 +109,17 @@ def test_every_bind_address_is_reached(box, server, address):
     assert (answer.status, answer.json()["bytes"]) == (201, 2)
 
 
+@pytest.mark.parametrize("address", ["0.0.0.0", "::"])
+@pytest.mark.parametrize("internet", [True, False], ids=["open", "closed"])
+def test_a_web_server_has_port_80_of_all_addresses(server, address, internet):
+    with Sandbox.create(timeout=600, allow_internet_access=internet) as box:
+        serve(box, address, 80)
+        assert ask(server, host=box.get_host(80)).json()["path"] == "/"
+        # The address at which a sandbox asks who it is stays what it was.
+        for name in "192.0.2.1", "events.e2b.local", "192.0.2.1:80":
+            assert json.loads(box.commands.run(f"curl -s http://{name}/me").stdout) == {"sandboxID": box.sandbox_id}
+
+
 def test_any_domain_and_the_old_form_of_the_id_will_do(box, server):
     for host in [f"8001-{box.sandbox_id}.example.org", f"8001-{box.sandbox_id}-00000000.example.org:80"]:
         assert ask(server, host=host).status == 201

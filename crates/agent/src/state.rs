@@ -1,14 +1,13 @@
 //! The state that all requests share: the settings that the host may change, and the account a request acts for.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use http::StatusCode;
 use http::request::Parts;
-use sandcove_wire::boot::Settings;
+use sandcove_wire::boot::{METADATA_ADDRESS, Settings};
 use sandcove_wire::secret::Secret;
 use tokio::time::Instant;
 
@@ -16,8 +15,6 @@ use crate::account::{Account, Accounts};
 use crate::error::{Error, Result};
 use crate::{path, trust};
 
-/// Address at which a sandbox can ask for its identity; the host puts it on the loopback device (contract: envd, section 6).
-pub const EVENTS_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// User of requests that name none, until settings name another.
 const FIRST_DEFAULT_USER: &str = "root";
 
@@ -162,7 +159,7 @@ impl State {
         if let Some(identity) = self.identity() {
             all.insert("E2B_SANDBOX_ID".into(), identity.sandbox_id);
             all.insert("E2B_TEMPLATE_ID".into(), identity.template_id);
-            all.insert("E2B_EVENTS_ADDRESS".into(), format!("http://{}", EVENTS_ADDRESS));
+            all.insert("E2B_EVENTS_ADDRESS".into(), format!("http://{METADATA_ADDRESS}"));
         }
         all
     }

@@ -2,7 +2,7 @@
 //! host must be able to talk to an agent that has been running since before an upgrade.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,11 @@ pub const ZYGOTE_FD: i32 = 5;
 pub const AGENT_PORT: u16 = 49983;
 /// Port of the code interpreter.
 pub const INTERPRETER_PORT: u16 = 49999;
+/// Address at which programs ask for the identity of their sandbox, by `GET /me` on port 80 (contract: envd, section 6).
+pub const METADATA_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// Port of that address on which the agent listens; the kernel changes port 80 to it. Programs of the sandbox may then listen on port 80 of all
+/// addresses.
+pub const METADATA_PORT: u16 = 49982;
 /// The agent version reported to clients; it switches their features on (contract: envd, section 8).
 pub const ENVD_VERSION: &str = "0.6.13";
 /// Directory inside the sandbox on which the host's programs are mounted, read-only.
@@ -194,7 +199,7 @@ pub fn login_shell(line: &str) -> [String; 4] {
 pub const START_COMMAND: &str = "start command";
 /// Time after which a start command without a ready command counts as ready, as the ready command `sleep 20` has it.
 pub const DEFAULT_READY_TIME: Duration = Duration::from_secs(20);
-/// Longest time that the agent waits for a ready command to succeed. A host waits a little longer for [`READY`].
+/// Maximum time that the agent waits for a ready command to succeed. A host waits a little longer for [`READY`].
 pub const READY_COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
 /// Start of the reason in the last line of the sandbox log when a start command failed a boot.
 pub const START_COMMAND_FAILED: &str = "start command failed: ";

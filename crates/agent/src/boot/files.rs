@@ -5,10 +5,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::net::IpAddr;
 
-use sandcove_wire::boot::Boot;
+use sandcove_wire::boot::{Boot, METADATA_ADDRESS};
 
 use crate::facts::{attempt, write_fact, write_if_different};
-use crate::state::EVENTS_ADDRESS;
 
 /// Host name of the events address.
 const EVENTS_NAME: &str = "events.e2b.local";
@@ -53,7 +52,7 @@ fn with_own_names(present: &str, hostname: &str) -> String {
         }
     }
     let _ = writeln!(text, "{OWN_ADDRESS}\t{hostname}");
-    let _ = writeln!(text, "{EVENTS_ADDRESS}\t{EVENTS_NAME}");
+    let _ = writeln!(text, "{METADATA_ADDRESS}\t{EVENTS_NAME}");
     text
 }
 

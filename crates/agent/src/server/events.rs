@@ -1,4 +1,4 @@
-//! The address at which a sandbox can ask for its identity (contract: envd, section 6).
+//! The address at which a sandbox can ask for its identity (contract: envd, section 6). Clients ask its port 80, which the kernel changes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,18 +7,17 @@ use axum::Json;
 use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
+use sandcove_wire::boot::{METADATA_ADDRESS, METADATA_PORT};
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::listen;
-use crate::state::{EVENTS_ADDRESS, SharedState};
-
-const PORT: u16 = 80;
+use crate::state::SharedState;
 
 /// Answers `GET /me` on the events address for as long as the daemon lives. The host may not have set up the address; a sandbox
 /// works without it.
 pub async fn serve_events(state: SharedState) {
-    let address = SocketAddr::from((EVENTS_ADDRESS, PORT));
+    let address = SocketAddr::from((METADATA_ADDRESS, METADATA_PORT));
     let listener = match TcpListener::bind(address).await {
         Ok(listener) => listener,
         Err(error) => {

@@ -12,6 +12,7 @@ pub(crate) mod file_systems;
 mod handover;
 mod init;
 mod masks;
+mod metadata;
 mod mounts;
 mod network;
 mod restore;

@@ -8,16 +8,16 @@ use std::os::fd::AsFd;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use sandcove_wire::boot::METADATA_ADDRESS;
 
 use super::handover::Failure;
+use super::metadata;
 use crate::sys;
 
 /// Name of the network interface.
 const INTERFACE: &str = "eth0";
 /// Netmask of a network: it holds two addresses, the sandbox's and the gateway's.
 const NETMASK: Ipv4Addr = Ipv4Addr::new(255, 255, 255, 252);
-/// Address of the sandbox's metadata service (contract: envd, section 6), on the loopback interface.
-const METADATA_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// Settings that stand for rights over the network, which nobody inside has: any group may `ping`, and any user may listen below
 /// port 1024. Group ids beyond 2^31 cannot be named, and none is used inside.
 const SETTINGS: [(&str, &str); 2] =
@@ -38,6 +38,7 @@ pub(super) fn configure(pid: u32, address: Option<(Ipv4Addr, Ipv4Addr)>) -> Resu
     sys::interface_up(socket, "lo").map_err(Failure::at("turn lo on"))?;
     sys::set_address(socket, "lo:0", METADATA_ADDRESS, Ipv4Addr::BROADCAST)
         .map_err(Failure::at("set the metadata address"))?;
+    metadata::set_rules()?;
     let Some((own, gateway)) = address else { return Ok(()) };
     // Sandboxes have IPv4 only. With a link-local address they could fill the host's one table of IPv6 neighbours.
     set(&format!("ipv6/conf/{INTERFACE}/disable_ipv6"), "1").map_err(Failure::at("turn IPv6 off"))?;

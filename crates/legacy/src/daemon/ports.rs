@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sandcove_client::{CommandEvent, ProcessEvent, Program};
-use sandcove_wire::boot::{AGENT_PORT, INTERPRETER_PORT};
+use sandcove_wire::boot::{AGENT_PORT, INTERPRETER_PORT, METADATA_ADDRESS};
 use serde_json::{Value, json};
 
 use super::session::Session;
@@ -13,8 +13,6 @@ use crate::rpc::Id;
 const SCAN: &str = "while cat /proc/net/tcp /proc/net/tcp6 2>/dev/null; echo .; do sleep 1; done";
 /// State of a listening socket, in hexadecimal as in the tables.
 const LISTEN: &str = "0A";
-/// Address at which the agent answers questions about the sandbox; no program of the sandbox listens there.
-const EVENTS: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 80);
 /// Maximum size of the tables, bytes.
 const MAX_TABLES: usize = 1 << 20;
 
@@ -88,7 +86,7 @@ fn opened(tables: &str) -> Vec<Value> {
         let (address, state) = (fields.next()?, fields.nth(1)?);
         let (ip, port) = address.split_once(':')?;
         let (ip, port) = (address_of(ip)?, u16::from_str_radix(port, 16).ok()?);
-        let is_own = [AGENT_PORT, INTERPRETER_PORT].contains(&port) || (ip, port) == EVENTS;
+        let is_own = [AGENT_PORT, INTERPRETER_PORT].contains(&port) || ip == METADATA_ADDRESS;
         (state == LISTEN && !is_own).then(|| json!({ "Ip": ip.to_string(), "Port": port, "State": "LISTEN" }))
     });
     opened.collect()
