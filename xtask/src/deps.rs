@@ -1,65 +1,18 @@
-//! Directions between crates (docs/internals/architecture.md, "Directions"), checked on `cargo metadata`.
+//! Directions between crates (docs/internals/architecture.md, "Directions"): `rooms.toml` says what each imports and must not list, and
+//! `cargo metadata` what it does.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// Crates, each with the packages that it must not list as direct dependencies.
-const NEVER: &[(&str, &[&str])] = &[
-    ("sandcove-wire", &["tokio", "axum", "hyper", "reqwest", "rustix", "libc"]),
-    (
-        "sandcove-agent",
-        &["sandcove-server", "sandcove-isolate", "sandcove-image", "sandcove-client", "sqlx", "rustls"],
-    ),
-    (
-        "sandcove-interpreter",
-        &["sandcove-server", "sandcove-isolate", "sandcove-image", "sandcove-client", "sqlx", "rustls"],
-    ),
-    ("sandcove-egress", &["axum", "sqlx", "libc", "sandcove-server", "sandcove-isolate", "sandcove-host"]),
-    ("sandcove-isolate", &["axum", "reqwest", "sqlx", "sandcove-server", "sandcove-image"]),
-    ("sandcove-image", &["axum", "sqlx", "sandcove-server", "sandcove-isolate"]),
-    ("sandcove-host", &["axum", "reqwest", "hyper", "sqlx", "sandcove-server", "sandcove-client"]),
-    ("sandcove-backup", &["tokio", "sqlx", "libc", "sandcove-server", "sandcove-isolate", "sandcove-host"]),
-    ("sandcove-dockerfile", &["tokio", "reqwest", "sandcove-server", "sandcove-client", "sandcove-image"]),
-    ("sandcove-server", &["rustix", "nix", "libc"]),
-    ("sandcove-client", &["sandcove-server", "sandcove-isolate", "sandcove-image", "axum"]),
-    (
-        "sandcove-legacy",
-        &[
-            "sandcove-server",
-            "sandcove-isolate",
-            "sandcove-host",
-            "sandcove-image",
-            "axum",
-            "sqlx",
-            "rustix",
-            "libc",
-        ],
-    ),
-    ("sandcove-mcp", &["sandcove-server", "sandcove-isolate", "sandcove-host", "axum", "reqwest", "rustix"]),
-    ("sandcove-names", &["axum", "sqlx", "libc", "rustix", "sandcove-server", "sandcove-host"]),
-    ("sandcove-viewer", &["sandcove-server", "sandcove-isolate", "sandcove-image", "sqlx", "libc"]),
-    (
-        "sandcove-redteam",
-        &["tokio", "reqwest", "sandcove-client", "sandcove-eval", "ruff_python_parser", "tree-sitter"],
-    ),
-    (
-        "sandcove-eval",
-        &[
-            "sandcove-server",
-            "sandcove-isolate",
-            "sandcove-image",
-            "axum",
-            "rustix",
-            "libc",
-            "jsonschema",
-            "sqlparser",
-        ],
-    ),
-    ("sandcove-formats", &["tokio", "reqwest", "sandcove-client", "sandcove-eval"]),
-];
+use crate::rooms::{self, Houses};
 
+/// What the names of all crates of the workspace begin with.
+const PREFIX: &str = "sandcove-";
+
+/// Refuses a dependency that `rooms.toml` does not name, and a name there without a dependency.
 pub fn check(root: &Path) -> Result<()> {
     let output = std::process::Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--format-version", "1"])
@@ -67,16 +20,53 @@ pub fn check(root: &Path) -> Result<()> {
         .output()
         .context("failed to run cargo metadata")?;
     let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let broken = problems(&rooms::read(root)?, &metadata);
+    if broken.is_empty() { Ok(()) } else { bail!("{}", broken.join("\n")) }
+}
+
+fn problems(houses: &Houses, metadata: &Value) -> Vec<String> {
     let mut broken = Vec::new();
     for package in metadata["packages"].as_array().into_iter().flatten() {
         let name = package["name"].as_str().unwrap_or_default();
-        let Some((_, never)) = NEVER.iter().find(|(n, _)| *n == name) else { continue };
-        for dependency in package["dependencies"].as_array().into_iter().flatten() {
-            let dep = dependency["name"].as_str().unwrap_or_default();
-            if dependency["kind"].is_null() && never.contains(&dep) {
-                broken.push(format!("{name} may not depend on {dep}"));
-            }
+        let Some(house) = name.strip_prefix(PREFIX).and_then(|name| houses.get(name)) else { continue };
+        let dependencies = package["dependencies"].as_array().into_iter().flatten();
+        let listed = dependencies.filter(|dependency| dependency["kind"].is_null());
+        let listed: BTreeSet<&str> = listed.filter_map(|dependency| dependency["name"].as_str()).collect();
+        let imported: BTreeSet<&str> = listed.iter().filter_map(|name| name.strip_prefix(PREFIX)).collect();
+        let permitted = house.imports.iter().map(String::as_str).collect();
+        for other in imported.difference(&permitted) {
+            broken.push(format!("{name} may not depend on {PREFIX}{other}: rooms.toml does not list it"));
+        }
+        for other in permitted.difference(&imported) {
+            broken.push(format!("{name} does not depend on {PREFIX}{other}, which rooms.toml lists"));
+        }
+        for other in house.never.iter().filter(|other| listed.contains(other.as_str())) {
+            broken.push(format!("{name} may not depend on {other}"));
         }
     }
-    if broken.is_empty() { Ok(()) } else { bail!("{}", broken.join("\n")) }
+    broken
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn dependencies_are_those_that_rooms_toml_lists() {
+        let houses: Houses =
+            toml::from_str("[egress]\nimports = [\"wire\", \"channel\"]\nnever = [\"sqlx\"]\nfloors = []")
+                .unwrap();
+        let depends_on = |names: &[&str]| {
+            let list: Vec<_> = names.iter().map(|name| json!({ "name": name, "kind": null })).collect();
+            problems(&houses, &json!({ "packages": [{ "name": "sandcove-egress", "dependencies": list }] }))
+        };
+        assert_eq!(depends_on(&["sandcove-wire", "sandcove-channel", "tokio"]), Vec::<String>::new());
+        let upwards = depends_on(&["sandcove-wire", "sandcove-channel", "sandcove-client", "sqlx"]);
+        assert!(upwards[0].contains("may not depend on sandcove-client"), "{upwards:?}");
+        assert!(upwards[1].contains("may not depend on sqlx"), "{upwards:?}");
+        let unused = depends_on(&["sandcove-wire"]);
+        assert!(unused[0].contains("does not depend on sandcove-channel"), "{unused:?}");
+    }
 }

@@ -8,13 +8,19 @@ use anyhow::{Context, Result, bail};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use serde::Deserialize;
 
-/// Floors of each crate, from `rooms.toml`.
-type Houses = BTreeMap<String, House>;
+/// Directions of each crate, from `rooms.toml`.
+pub type Houses = BTreeMap<String, House>;
 
 /// The section of one crate.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct House {
+pub struct House {
+    /// Crates of the workspace that it imports.
+    #[serde(default)]
+    pub imports: Vec<String>,
+    /// Other packages that it must not list.
+    #[serde(default)]
+    pub never: Vec<String>,
     /// Rooms from top to bottom. Rooms on one floor do not import each other.
     floors: Vec<Vec<String>>,
     /// Arrows that the floors forbid and a reason permits.
@@ -73,7 +79,8 @@ pub fn print(root: &Path, only: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-fn read(root: &Path) -> Result<Houses> {
+/// Reads `rooms.toml`.
+pub fn read(root: &Path) -> Result<Houses> {
     let text = std::fs::read_to_string(root.join("rooms.toml")).context("failed to read rooms.toml")?;
     toml::from_str(&text).context("rooms.toml is not valid")
 }

@@ -25,11 +25,14 @@ const PRONOUNS: &[&str] = &[
     "That", "These", "Those",
 ];
 
+/// Words that a doc comment does not begin with because there is one for them: "Maximum number of rows", not "Most rows".
+const VAGUE: &[&str] = &["Most", "Longest", "Such", "Likewise"];
+
 /// Files that quote the phrases on purpose, or that are generated.
 const EXEMPT: &[&str] = &["xtask/src/words.rs", "crates/wire/src/envd/", "LICENSE", "Cargo.lock"];
 
-/// Refuses the phrases of [`NEVER`] in every text under version control, and doc comments of Rust items that begin with a
-/// pronoun or are one word.
+/// Refuses the phrases of [`NEVER`] in every text under version control, doc comments of Rust items that begin with a pronoun or a
+/// vague word or are one word, and names of constants that begin otherwise than those of other bounds.
 pub fn check(root: &Path) -> Result<()> {
     let output = std::process::Command::new("git")
         .args(["ls-files", "-z"])
@@ -68,11 +71,18 @@ fn problems(text: &str, is_rust: bool) -> Vec<String> {
             let first = comment.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
             if PRONOUNS.contains(&first) || comment.starts_with("The same") {
                 problems.push(format!("{number}: the doc comment begins with \"{first}\": name the noun"));
+            } else if VAGUE.contains(&first) {
+                problems.push(format!(
+                    "{number}: the doc comment begins with \"{first}\": say \"Maximum …\", or name the noun"
+                ));
             } else if comment.split_whitespace().count() == 1 && !continues(text, number) {
                 problems.push(format!("{number}: the doc comment is one word: say what it is of"));
             }
         }
         is_inside = comment.is_some();
+        if is_rust && ["const MOST", "const LONGEST"].iter().any(|start| line.contains(start)) {
+            problems.push(format!("{number}: the name of the constant begins with MAX_, as others do"));
+        }
     }
     problems
 }
@@ -102,7 +112,14 @@ mod tests {
 
     #[test]
     fn doc_comments_name_their_noun() {
-        for bad in ["/// Its length.", "    /// Which.", "/// The same for two.", "/// Seconds."] {
+        for bad in [
+            "/// Its length.",
+            "    /// Which.",
+            "/// The same for two.",
+            "/// Seconds.",
+            "/// Most rows at a time.",
+            "const MOST: u8 = 1;",
+        ] {
             assert_eq!(problems(bad, true).len(), 1, "{bad}");
         }
         let good = "/// Length of the queue.\n/// It may be zero.\nfn f();\n// It is a plain comment.\n/// Seconds\n/// of time.";
