@@ -3,7 +3,7 @@
 use clap::{Arg, Command, CommandFactory};
 
 use super::{cell, check, options, table};
-use crate::Cli;
+use crate::command_line::Cli;
 
 const INTRODUCTION: &str = "\
 # Command line
@@ -21,8 +21,8 @@ the server of this machine. [The command line](../guides/command-line.md) has th
 | 0 | success; of `eval`: every test passed |
 | 1 | failure, with a message on standard error |
 | 2 | the command line is wrong; of `eval`: there was nothing to run |
-| 3 | `status`: no server is running |
-| 100 | `eval`: tests failed |
+| 3 | `status`: no server is running; `redteam run`: nothing was attacked |
+| 100 | `eval`: tests failed; `redteam`: a breach |
 | 124 | `run`: stopped after `--timeout` |
 | 128 + N | `run`, `sandbox exec` and `template build`: ended by signal N |
 | other | `run` and `sandbox exec`: the exit status of the code or command |

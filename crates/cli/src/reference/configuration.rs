@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use clap::{Arg, CommandFactory};
 
 use super::{cell, check, options, table};
-use crate::Cli;
+use crate::command_line::Cli;
 use crate::settings::keys_of_file;
 
 const INTRODUCTION: &str = "\

@@ -2,7 +2,7 @@
 
 use clap::{Command, CommandFactory};
 
-use crate::Cli;
+use crate::command_line::Cli;
 
 const QUIET: &str = "prints nothing on standard output";
 const FILES: &str = "writes files, and prints which";
