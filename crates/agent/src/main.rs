@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A task of the program.
+/// What the arguments ask the program to do.
 enum Run {
     Daemon(Daemon),
     Step(String),

@@ -212,7 +212,7 @@ pub fn serve_names(app: &App, sockets: Option<DnsSockets>, names: &sandcove_name
         let renewal = Renewal::open(&directory, names, acme, zone.clone())?;
         let show = move |pem: &[u8]| match Certificate::from_pem(pem) {
             Ok(certificate) => shown.replace(&certificate),
-            Err(error) => tracing::error!(%error, "what the authority issued cannot be used"),
+            Err(error) => tracing::error!(%error, "failed to use the issued certificate"),
         };
         if let Some(kept) = renewal.certificate()? {
             show(&kept);

@@ -39,7 +39,7 @@ pub struct TlsArgs {
     /// directory of the ACME authority that issues the certificate [default: that of Let's Encrypt]
     #[arg(long, env = "SANDCOVE_ACME_DIRECTORY", value_name = "URL")]
     acme_directory: Option<String>,
-    /// PEM file that the authority's own certificate is trusted by [default: what this host trusts]
+    /// PEM file with the CA certificates that the ACME server is verified against [default: what this host trusts]
     #[arg(long, env = "SANDCOVE_ACME_CA", value_name = "FILE")]
     acme_ca: Option<PathBuf>,
     /// how the authority checks the domain [default: dns]

@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode, header};
 pub(crate) const RETRIES: u32 = 3;
 /// Pause before the first of the requests that are sent again; doubled for each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// Longest pause, also when the server asks for a longer one.
+/// Maximum pause, also when the server asks for a longer one.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 /// Pause before a request is sent again after `attempt` others, if the answer to the last one is worth it: when the server says so,

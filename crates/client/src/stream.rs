@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::DuplexStream;
 use tokio::net::TcpStream;
 
-/// A connection.
+/// A connection to the server, plain or with TLS.
 #[derive(Debug)]
 pub(crate) enum Stream {
     /// Over a network.

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use crate::dns_message::{Answer, MAX_ADDRESSES, Query};
 use crate::requested_host::{RequestedHost, host_name};
 
-/// Longest input whose prefixes are all checked, bytes.
+/// Maximum length of inputs whose prefixes are all checked, bytes.
 const MAX_ALL_PREFIXES: usize = 512;
 
 /// Checks the first bytes of a connection.

@@ -285,7 +285,7 @@ impl Sandbox {
     }
 }
 
-/// Where an allowed connection goes.
+/// The way that an allowed connection takes, directly or by a proxy.
 struct Route {
     /// Name for a proxy to look up.
     name: Option<String>,
@@ -328,7 +328,7 @@ fn reset(stream: &TcpStream) {
     let _ = set_socket_linger(stream, Some(Duration::ZERO));
 }
 
-/// Where a connection leads.
+/// The destination that a connection of a sandbox asks for.
 struct Destination {
     /// The host that the connection names.
     host: Option<String>,

@@ -112,7 +112,7 @@ const SECRET_ENDS: [&str; 21] = [
     "token",
     "virtualkey",
 ];
-/// Such names as a whole.
+/// Whole names of members whose values are secret.
 const SECRET_NAMES: [&str; 7] = ["auth", "bearer", "pfx", "session", "sig", "signature", "xauth"];
 /// Beginnings of keys of well-known services, and how many characters follow at least.
 const KEYS: [(&str, usize); 4] = [("sk-", 20), ("key-", 20), ("AKIA", 16), ("AIza", 35)];

@@ -11,13 +11,12 @@
 //! | [`view`], [`exchange`] | stored runs for a viewer; exporting and importing them |
 //! | [`generate`] | tests and assertions that a model proposes |
 //! | [`connectivity`] | whether providers answer |
-//! | [`output`] | result files |
 //! | [`run`] | running a suite: rows side by side, hooks, comparisons, sums |
 //! | [`config`] | a suite: configuration files, read, checked and merged |
 //! | [`assertion`], [`provider`] | the assertion types; the families of providers |
 //! | [`redteam`] | attacks on checks of code and on sandboxes |
 //! | [`code`] | assertions and providers that run code of models in sandboxes |
-//! | [`grading`] | the context of graders, and aggregating verdicts |
+//! | [`grading`], [`output`] | the context of graders, and aggregating verdicts; result files |
 //! | [`calling`], [`script`], [`sandboxes`], [`store`], [`traces`] | the provider trait and the cache of answers; code of the user; sandboxes for code of models; the database; spans of traced rows |
 //! | [`reading`], [`document`] | text with its location, and diagnostics; the result document |
 //! | [`template`] | nunjucks templates |

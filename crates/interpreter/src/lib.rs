@@ -19,10 +19,10 @@
 //!   |-- POST /execute ------->|                    |                        |                  |
 //!   |                         |-- Execution ------>| (waits in its queue)   |                  |
 //!   |<- 200, head of stream --|                    |                        |                  |
-//!   |                         |                    |-- GET /envs of the agent, at the first execution in a sandbox
+//!   |                         |                    |-- GET /envs of the agent, at the context's first execution and in a copy of the sandbox
 //!   |                         |                    |-- start, if there is none (launch) ------>|
 //!   |                         |                    |<--------------------------- Frame::Hello -|
-//!   |                         |                    |-- Request::Environment, Directory ------->|
+//!   |                         |                    |-- Request::Environment, Directory, Variables (global) --->|
 //!   |                         |                    |-- Request::Variables (those of the cell) >|
 //!   |                         |                    |-- run ---------------->|                  |
 //!   |                         |                    |                        |-- R.::Execute -->|

@@ -2,7 +2,7 @@
 //!
 //! Each sandbox has an account of processor time. What it uses is charged, except a free share: half a processor, or, when the
 //! processors of the host are saturated, half of what it would get if all active sandboxes got the same. A sandbox whose debt
-//! exceeds [`BURST_US`] is demoted: it runs only on processors that no other sandbox wants. One that has nearly paid its
+//! exceeds [`BURST_US`] is deprioritized: it runs only on processors that no other sandbox wants. One that has nearly paid its
 //! debt is restored. A sandbox that cannot run because of others pays too, so none starves.
 
 use std::time::Duration;
@@ -13,9 +13,9 @@ const FREE_PART: u64 = 2;
 const INACTIVE_PART: u64 = 100;
 /// Share of all processors, one in so many, that is idle at least while they are not saturated.
 const IDLE_PART: u64 = 10;
-/// Debt above which a sandbox is demoted: a command or the import of a large package uses less.
+/// Debt above which a sandbox is deprioritized: a command or the import of a large package uses less.
 const BURST_US: u64 = 500_000;
-/// Debt below which a demoted sandbox is restored.
+/// Debt below which a deprioritized sandbox is restored.
 const CALM_US: u64 = 100_000;
 /// Maximum debt: an inactive sandbox pays it in four seconds.
 const MAX_DEBT_US: u64 = 2_000_000;
@@ -26,7 +26,7 @@ pub(crate) enum Place {
     /// Sandboxes share the processors evenly.
     Normal,
     /// The sandbox gives way to all others.
-    Demoted,
+    LowPriority,
 }
 
 /// Free processor time of each sandbox in an interval.
@@ -88,8 +88,8 @@ impl Account {
         let debt_us = (self.debt_us + used_us).saturating_sub(interval.free_us(used_us));
         self.debt_us = debt_us.min(MAX_DEBT_US);
         let place = match self.place {
-            Place::Normal if self.debt_us > BURST_US => Place::Demoted,
-            Place::Demoted if self.debt_us < CALM_US => Place::Normal,
+            Place::Normal if self.debt_us > BURST_US => Place::LowPriority,
+            Place::LowPriority if self.debt_us < CALM_US => Place::Normal,
             unchanged => unchanged,
         };
         (std::mem::replace(&mut self.place, place) != place).then_some(place)
@@ -127,18 +127,18 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_that_burns_is_demoted_within_a_second_and_restored_after_it_stops() {
+    fn a_sandbox_that_burns_is_deprioritized_within_a_second_and_restored_after_it_stops() {
         let mut account = [Account::new()];
-        assert_eq!(run(&mut account, &[2.0], 10.0, false), [(0.5, Place::Demoted)]);
+        assert_eq!(run(&mut account, &[2.0], 10.0, false), [(0.5, Place::LowPriority)]);
         assert_eq!(run(&mut account, &[0.0], 10.0, true), [(4.0, Place::Normal)]);
         assert!(account[0].is_settled());
     }
 
     #[test]
-    fn one_busy_loop_is_demoted_too_and_moderate_use_is_not() {
+    fn one_busy_loop_is_deprioritized_too_and_moderate_use_is_not() {
         let mut account = [Account::new()];
         assert_eq!(run(&mut account, &[0.5], 60.0, false), []);
-        assert_eq!(run(&mut account, &[1.0], 60.0, false), [(1.25, Place::Demoted)]);
+        assert_eq!(run(&mut account, &[1.0], 60.0, false), [(1.25, Place::LowPriority)]);
     }
 
     #[test]
@@ -155,12 +155,12 @@ mod tests {
         let mut accounts = [Account::new(), Account::new()];
         assert_eq!(run(&mut accounts, &[0.3, 0.1], 60.0, false), []);
         let changes = run(&mut accounts, &[0.3, 0.1], 60.0, true);
-        assert_eq!(changes.iter().map(|(_, place)| *place).collect::<Vec<_>>(), [Place::Demoted]);
+        assert_eq!(changes.iter().map(|(_, place)| *place).collect::<Vec<_>>(), [Place::LowPriority]);
         assert!(accounts[1].is_settled(), "it uses less than half of what is fair: {accounts:?}");
     }
 
     #[test]
-    fn a_demoted_sandbox_that_cannot_run_is_restored() {
+    fn a_deprioritized_sandbox_that_cannot_run_is_restored() {
         let mut accounts = [Account::new(), Account::new()];
         run(&mut accounts, &[2.0, 0.0], 5.0, true);
         let changes = run(&mut accounts, &[0.005, 1.9], 10.0, true);

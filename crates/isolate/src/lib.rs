@@ -1,5 +1,21 @@
 //! The host side of a sandbox: namespaces, cgroups, network slots, storage pool. The crate takes a [`SandboxSpec`] and
-//! returns a [`Handle`]; it knows nothing of HTTP, teams or the database.
+//! returns a [`Handle`]; it knows nothing of HTTP, teams or the database. Modules import downwards only:
+//!
+//! ```text
+//!  backend                                   the ways to isolate; what callers see
+//!  namespaces    fake                        sandboxes of namespaces: start, pause, snapshot, pool, end; one in memory, for tests
+//!  spawner                                   the process that forks the builders of jails, and its messages
+//!  instance, unpackers, unprivileged         number of a server on this host; processes that unpack images; processes without rights
+//!  checkpoint                                processes of a sandbox on disk, and back
+//!  cgroup, fairness   net   pool, disk       limits; networks, firewall, connections into sandboxes; files and space
+//!  jail                                      what a jail is made of, from outside (builder) and inside (init), with its filters
+//!  hosts, precedence, secrets                look-ups of names; priority of the server; keys of egress proxies
+//!  criu, packet, crash                       the program that stores processes; messages with descriptors; points to crash at, for tests
+//!  error, spec, sys                          errors; descriptions of sandboxes; system calls
+//! ```
+//!
+//! A start is read from `namespaces/create.rs` by `namespaces/prepare.rs` to `spawner/mod.rs`, which draws the processes, and from there to
+//! `jail/builder.rs` and `jail/init.rs`.
 #![deny(unsafe_code)]
 
 mod backend;

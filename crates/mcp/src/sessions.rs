@@ -25,7 +25,7 @@ const MAX_RUNNING: usize = 32;
 const MAX_FINISHED: usize = 16;
 /// Memory for the requests and answers of an owner, KiB. Sandboxes choose how large answers are, and clients whether they read them.
 const MAX_HELD: u32 = 256 << 10;
-/// Part of it that a request in progress takes beside its parameters.
+/// Bytes of [`MAX_HELD`] that a request in progress takes beside its parameters.
 const RUNNING: u32 = 4 << 10;
 /// Time for which a request goes on although its client has gone.
 const ABANDONED: Duration = Duration::from_secs(60);

@@ -15,12 +15,12 @@ use crate::{Acme, Error, Settings, Zone};
 
 const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;
-/// Orders in an hour. Authorities bear more, and none of them is for nothing.
-const ORDERS: usize = 5;
-/// The longest pause after a failure.
-const LONGEST: i64 = 12 * HOUR;
-/// The longest sleep: clocks are set, and machines sleep.
-const LOOK: Duration = Duration::from_secs(60);
+/// Maximum number of orders in an hour. Authorities allow more.
+const MAX_ORDERS: usize = 5;
+/// Maximum pause after a failure, seconds.
+const MAX_PAUSE: i64 = 12 * HOUR;
+/// Maximum sleep before a look at the clock, which may be set while machines sleep.
+const MAX_SLEEP: Duration = Duration::from_secs(60);
 
 /// The certificate of a domain, over the years.
 pub struct Renewal {
@@ -85,7 +85,7 @@ impl Renewal {
         let is_open = orders.is_open().unwrap_or(false);
         if let Some(free_at) = attempts.free_at(now()).filter(|_| !is_open) {
             tracing::warn!(
-                "{ORDERS} certificates for {domain} were ordered within an hour; the next one is ordered after {}",
+                "{MAX_ORDERS} certificates for {domain} were ordered within an hour; the next one is ordered after {}",
                 date(free_at)
             );
             return Err(free_at);
@@ -156,14 +156,14 @@ impl Attempts {
     /// When the next order may be made, if not now. Forgets orders that do not count any more.
     fn free_at(&mut self, now: i64) -> Option<i64> {
         self.orders.retain(|made| (now - HOUR..=now).contains(made));
-        let surplus = (self.orders.len() + 1).checked_sub(ORDERS + 1)?;
+        let surplus = (self.orders.len() + 1).checked_sub(MAX_ORDERS + 1)?;
         self.orders.get(surplus).map(|made| made + HOUR)
     }
 
     /// The pause after the failures so far, seconds.
     fn pause(&self, is_passing: bool) -> i64 {
         let (first, factor) = if is_passing { (MINUTE / 2, 2_i64) } else { (5 * MINUTE, 4) };
-        first.saturating_mul(factor.saturating_pow(self.failures.saturating_sub(1))).min(LONGEST)
+        first.saturating_mul(factor.saturating_pow(self.failures.saturating_sub(1))).min(MAX_PAUSE)
     }
 }
 
@@ -192,7 +192,7 @@ fn report(error: &Error) {
 
 async fn sleep_until(time: i64) {
     while let Ok(left @ 1..) = u64::try_from(time.saturating_sub(now())) {
-        tokio::time::sleep(Duration::from_secs(left).min(LOOK)).await;
+        tokio::time::sleep(Duration::from_secs(left).min(MAX_SLEEP)).await;
     }
 }
 
@@ -213,16 +213,16 @@ mod tests {
     #[test]
     fn there_are_so_many_orders_in_an_hour() {
         let mut attempts = Attempts::default();
-        for made in 0..ORDERS as i64 {
+        for made in 0..MAX_ORDERS as i64 {
             assert_eq!(attempts.free_at(1000 + made), None);
             attempts.orders.push(1000 + made);
         }
         assert_eq!(attempts.free_at(1100), Some(1000 + HOUR));
         assert_eq!(attempts.free_at(1000 + HOUR), Some(1000 + HOUR));
         assert_eq!(attempts.free_at(1001 + HOUR), None);
-        assert_eq!(attempts.orders.len(), ORDERS - 1);
+        assert_eq!(attempts.orders.len(), MAX_ORDERS - 1);
         // A clock that was set back does not stop renewal for years.
-        attempts.orders = vec![i64::MAX - 1; ORDERS];
+        attempts.orders = vec![i64::MAX - 1; MAX_ORDERS];
         assert_eq!(attempts.free_at(1000), None);
     }
 
@@ -231,7 +231,7 @@ mod tests {
         let pause = |failures, is_passing| Attempts { failures, ..Attempts::default() }.pause(is_passing);
         assert_eq!([1, 2, 3].map(|failures| pause(failures, true)), [30, 60, 120]);
         assert_eq!([1, 2, 3].map(|failures| pause(failures, false)), [300, 1200, 4800]);
-        assert_eq!((pause(40, true), pause(u32::MAX, false)), (LONGEST, LONGEST));
+        assert_eq!((pause(40, true), pause(u32::MAX, false)), (MAX_PAUSE, MAX_PAUSE));
     }
 
     #[test]

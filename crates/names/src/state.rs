@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// The account.
+/// The file of an ACME account: its key and its address at the authority.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct AccountFile {
     /// URL of the authority's directory.

@@ -27,9 +27,9 @@ const MAX_ANSWER: usize = 256 << 10;
 /// Reason why the authority could not be asked, or did not say what was asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TransportError {
-    #[error("the file of --acme-ca is no PEM file: {0}")]
+    #[error("invalid PEM in the file of --acme-ca: {0}")]
     NotPem(pem::Error),
-    #[error("there is no certificate that it could be trusted by")]
+    #[error("there is no CA certificate to verify the ACME server against")]
     NoRoots,
     /// The TLS client could not be set up.
     #[error(transparent)]

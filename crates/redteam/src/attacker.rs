@@ -42,15 +42,15 @@ pub struct Attacker {
     /// Whether its messages are one conversation; the others begin anew with each message.
     #[serde(default)]
     pub talks: bool,
-    /// Most messages, or most messages on top of each other where there are branches.
+    /// Maximum number of messages, or most messages on top of each other where there are branches.
     pub turns: usize,
-    /// Most answers that refuse and are taken back; none if nothing is.
+    /// Maximum number of answers that refuse and are taken back; none if nothing is.
     #[serde(default)]
     pub backtracks: usize,
     /// Number of messages that follow each that is kept.
     #[serde(default = "one")]
     pub branches: usize,
-    /// Most messages that are kept of those that were sent together.
+    /// Maximum number of messages that are kept of those that were sent together.
     #[serde(default = "one")]
     pub width: usize,
     /// The people who can carry it out: `medium`, `high`, or `machine` for only a program.

@@ -71,7 +71,7 @@ pub struct Section {
     pub provider: Option<Value>,
     /// Further instructions for it: `testGenerationInstructions`.
     pub instructions: Option<String>,
-    /// Most characters of an attack that it writes: `maxCharsPerMessage`.
+    /// Maximum number of characters of an attack that it writes: `maxCharsPerMessage`.
     pub max_characters: Option<usize>,
     /// Whether a model that goes on by the target's answers is not shown them: `excludeTargetOutputFromAgenticAttackGeneration`.
     pub hides_answers: bool,

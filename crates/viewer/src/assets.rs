@@ -14,7 +14,7 @@ const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
-/// Name, kind, content.
+/// The files of the page: name, media type and content of each.
 const FILES: &[(&str, &str, &str)] = files!(
     "index.html" HTML,
     "style.css" CSS,

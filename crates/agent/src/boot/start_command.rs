@@ -32,7 +32,7 @@ use crate::state::SharedState;
 /// Pause after the first attempt of a ready command; it doubles up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
-/// Longest pause between looks into the kernel's tables, which cost next to nothing.
+/// Maximum pause between looks into the kernel's tables, which cost next to nothing.
 const MAX_PORT_PAUSE: Duration = Duration::from_millis(200);
 /// Time that the ready command has once the start command has exited with 0: what it started may still be on its way.
 const LAST_TIME: Duration = Duration::from_secs(20);

@@ -41,7 +41,7 @@ pub struct AuditArgs {
     /// records since a time only, as 2026-11-01T12:00:00Z
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// number of records to show, the newest [default: 100]
+    /// number of newest records to show
     #[arg(long, value_name = "NUMBER", default_value_t = 100, hide_default_value = true, value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
     /// go on, and show records as they come

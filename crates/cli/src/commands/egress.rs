@@ -24,7 +24,7 @@ pub struct EgressArgs {
     /// id of the sandbox
     #[arg(add = candidates::sandboxes())]
     id: SandboxId,
-    /// go on with connections when they have ended, until the sandbox ends
+    /// keep printing connections as they close, until the sandbox ends
     #[arg(short, long)]
     follow: bool,
     /// print each connection as JSON, one on a line

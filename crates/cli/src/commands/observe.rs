@@ -27,7 +27,7 @@ pub struct LogsArgs {
     /// id of the sandbox, which may have ended up to a week ago
     #[arg(add = candidates::sandboxes())]
     id: SandboxId,
-    /// go on with new entries until the sandbox ends
+    /// keep printing new entries until the sandbox ends
     #[arg(short, long)]
     follow: bool,
     /// lowest severity to print
@@ -156,7 +156,7 @@ pub struct MetricsArgs {
     /// id of the sandbox
     #[arg(add = candidates::sandboxes())]
     id: SandboxId,
-    /// go on with new samples until the sandbox ends
+    /// keep printing new samples until the sandbox ends
     #[arg(short, long)]
     follow: bool,
     /// print each sample as JSON, one on a line

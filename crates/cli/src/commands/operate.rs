@@ -156,7 +156,7 @@ pub struct NewKeyArgs {
 /// Parses `NAME=NUMBER`.
 fn limit(text: &str) -> Result<(String, u64), String> {
     let (name, number) = text.split_once('=').ok_or_else(|| format!("expected NAME=NUMBER, not `{text}`"))?;
-    let number = number.parse().map_err(|_| format!("`{number}` is no number"))?;
+    let number = number.parse().map_err(|_| format!("invalid number `{number}`"))?;
     let known = serde_json::from_value::<LimitsUpdate>(json!({ name: number }));
     known.map_err(|error| error.to_string())?;
     Ok((name.to_owned(), number))

@@ -16,7 +16,7 @@ use super::eval::server;
 use super::reach::{Place, Reach};
 use crate::output::{note, out, plain};
 
-/// Most characters that are printed of an answer.
+/// Maximum number of characters that are printed of an answer.
 const MAX_SHOWN: usize = 100;
 
 #[derive(Debug, Args)]

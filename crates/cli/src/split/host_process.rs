@@ -182,7 +182,7 @@ impl Split {
                         && error.kind() == ErrorKind::InvalidData
                     {
                         // Dropping the process kills it.
-                        return Err(error).context("the server process sent what is no request");
+                        return Err(error).context("the server process sent an unknown request");
                     }
                     // It has closed the connection, in its last moments or because it was killed.
                 }

@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use regex::Regex;
 use sandcove_redteam::attacker::KEY;
-/// The beginning of the types.
+/// The prefix of the types of assertions about attacks.
 pub use sandcove_redteam::attacker::PREFIX;
 use sandcove_redteam::canary;
 use sandcove_redteam::report::Verdict;
@@ -21,7 +21,7 @@ use crate::template::value::to_text;
 /// The key of metadata that has how far an answer goes by the model that grades, from 1 to 10.
 pub const RATING: &str = "rating";
 
-/// The grader of all of them.
+/// The grader of all assertions about attacks.
 pub const GRADER: Grader = Grader::Async(grade);
 
 /// Keys of secrets that must not appear, and of receipts that must not come back. Each has a plural.

@@ -307,8 +307,8 @@ fn structured(value: &Value) -> Option<Value> {
     }
 }
 
-/// The most steps in the prompt of a grader.
-const MOST: usize = 24;
+/// Maximum number of steps in the prompt of a grader.
+const MAX_STEPS: usize = 24;
 
 /// Returns the steps as JSON for a model that grades, repeated ones once and those in the middle of a long run left out.
 pub fn summary(trace: &Trace) -> String {
@@ -345,10 +345,10 @@ pub fn summary(trace: &Trace) -> String {
         }
     }
     let compacted = told.len();
-    if compacted > MOST {
+    if compacted > MAX_STEPS {
         let mut omitted = Object::new();
-        omitted.insert("omittedCount".to_owned(), json!(compacted - MOST));
-        told.splice(MOST / 2..compacted - MOST / 2, [omitted]);
+        omitted.insert("omittedCount".to_owned(), json!(compacted - MAX_STEPS));
+        told.splice(MAX_STEPS / 2..compacted - MAX_STEPS / 2, [omitted]);
     }
     let summary = json!({
         "traceId": trace.trace_id, "stepCount": all.len(), "compactedStepCount": compacted, "steps": told,

@@ -36,7 +36,7 @@ impl Reply {
     }
 }
 
-/// One request.
+/// A request to a service over HTTP.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// GET, POST, …

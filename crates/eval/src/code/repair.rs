@@ -71,7 +71,7 @@ impl Provider for RepairProvider {
     }
 }
 
-/// The requests to a model.
+/// The conversation with a model that repairs its code.
 struct Asked<'a> {
     call: &'a Call<'a>,
     config: &'a Object,

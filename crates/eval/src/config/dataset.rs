@@ -74,7 +74,7 @@ enum TaskError {
     #[error("this line is not JSON: {0}")]
     NotJson(serde_json::Error),
     #[error(
-        "this is no task of HumanEval (`prompt`, `test`, `entry_point`), MBPP (`text`, `test_list`) or SWE-bench (`problem_statement`, `base_commit`)"
+        "not a task of HumanEval (`prompt`, `test`, `entry_point`), MBPP (`text`, `test_list`) or SWE-bench (`problem_statement`, `base_commit`)"
     )]
     UnknownShape,
     #[error(

@@ -21,7 +21,7 @@ pub fn messages(prompt: &str) -> Result<Vec<Value>, CallError> {
     json_messages(prompt)
 }
 
-/// As [`messages`], without those of YAML.
+/// Reads the messages of a chat as [`messages`] does, but not those in YAML.
 ///
 /// # Errors
 /// As [`messages`].

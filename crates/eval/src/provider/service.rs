@@ -107,7 +107,7 @@ pub struct Service<D> {
     tools: Tools,
 }
 
-/// Most calls of tools that a model makes for one prompt, unless `max_tool_calls` says otherwise.
+/// Maximum number of calls of tools that a model makes for one prompt, unless `max_tool_calls` says otherwise.
 const MAX_TOOL_CALLS: f64 = 8.0;
 
 impl<D: Dialect> Service<D> {

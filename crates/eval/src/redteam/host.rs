@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Longest wait for the processes of an ended sandbox to be gone.
+/// Maximum wait for the processes of an ended sandbox to be gone.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A directory in `/tmp` with a canary, deleted when this is dropped.

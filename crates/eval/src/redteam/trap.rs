@@ -8,9 +8,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::task::JoinHandle;
 
-/// Longest wait for what a connection sends.
+/// Maximum wait for what a connection sends.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Most arrivals that are kept.
+/// Maximum number of arrivals that are kept.
 const MAX_KEPT: usize = 20;
 
 /// Ports that are open as long as it lives.

@@ -22,7 +22,7 @@ use crate::sandboxes::{Environment, SandboxError, Sandboxes, Taken};
 
 /// The time limit of an attack that sets none.
 const TIMEOUT: u64 = 60;
-/// Longest wait for a neighbour to answer, on a busy machine.
+/// Maximum wait for a neighbour to answer, on a busy machine.
 const NEIGHBOUR_TIMEOUT: u64 = 180;
 /// Bytes of output that are read.
 const MAX_OUTPUT: usize = 8 << 20;

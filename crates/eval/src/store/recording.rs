@@ -109,7 +109,7 @@ impl Recording {
     }
 }
 
-/// The rows that are read.
+/// Which rows of a recording are read.
 #[derive(Debug, Clone, Copy)]
 pub enum Which {
     /// All rows.

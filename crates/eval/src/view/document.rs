@@ -22,7 +22,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// Reads it.
+    /// Reads the document of a run.
     pub async fn read(connection: &mut SqliteConnection, id: &str) -> Result<Self, ViewError> {
         let row = sqlx::query("SELECT created_at, description, stats, head FROM evals WHERE id = ?")
             .bind(id)

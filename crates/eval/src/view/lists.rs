@@ -268,7 +268,7 @@ fn grouped(entries: Vec<Value>, key: &str, show: impl Fn(&str, &[Value]) -> Valu
     order.iter().filter_map(shown).collect()
 }
 
-/// The runs of entries.
+/// Returns the runs that the entries of a group are from.
 fn used(group: &[Value]) -> Vec<Value> {
     let mut runs: Vec<Value> = Vec::new();
     for entry in group {

@@ -43,7 +43,7 @@ pub enum ViewError {
         row: String,
     },
     /// The run attacked nothing.
-    #[error("the run `{0}` is no red team")]
+    #[error("`{0}` is not a red-team run")]
     NoRedTeam(String),
     /// The request is malformed.
     #[error("{0}")]

@@ -12,7 +12,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::message::Number;
 
-/// Something that is held.
+/// An object that the server process refers to by a number.
 pub(super) enum Object {
     /// A running sandbox; the guard ends what waits for it.
     Sandbox { sandbox: SandboxObject, _guard: DropGuard },
@@ -36,7 +36,7 @@ pub(super) struct SandboxObject {
     pub(super) released: CancellationToken,
 }
 
-/// All that is held.
+/// The objects of a connection of the server process, by number.
 #[derive(Default)]
 pub(super) struct Objects(Mutex<Numbered>);
 

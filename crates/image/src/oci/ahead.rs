@@ -9,7 +9,7 @@ use super::digest::{Digest, Hashing};
 
 /// Size of a part, bytes.
 const PART: usize = 128 << 10;
-/// Number of parts ahead.
+/// Maximum number of parts that are read ahead.
 const PARTS: usize = 16;
 
 /// How reading ended.

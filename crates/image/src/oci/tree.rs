@@ -29,7 +29,7 @@ const ATTEMPTS: u32 = 64;
 /// A failed operation, for an error text.
 pub(super) type Result<T> = std::result::Result<T, Errno>;
 
-/// The tree.
+/// The directory into which layers of an image are unpacked.
 #[derive(Debug)]
 pub(super) struct Tree {
     root: Arc<OwnedFd>,

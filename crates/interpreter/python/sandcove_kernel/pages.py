@@ -28,15 +28,15 @@ libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _needed: list[tuple[int, int, int]] = []
 
 
-def learn(rehearse) -> None:
-    """Runs ``rehearse`` in a fork of this process, and notes the pages it came to need."""
+def learn(warm_up) -> None:
+    """Runs ``warm_up`` in a fork of this process, and notes the pages it came to need."""
     _needed.clear()
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             os.close(reading)
-            rehearse()
+            warm_up()
             with os.fdopen(writing, "wb") as pipe:
                 for found in _own_pages():
                     pipe.write(struct.pack("QQQ", *found))

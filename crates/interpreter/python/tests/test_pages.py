@@ -50,14 +50,14 @@ def in_a_fork(function) -> str:
     return said
 
 
-def test_a_fork_fetches_what_the_rehearsal_wrote_to_and_nothing_more(block):
-    def rehearse():
+def test_a_fork_fetches_what_the_warm_up_wrote_to_and_nothing_more(block):
+    def warm_up():
         for page in (3, 4, 40):
             block[page * PAGE] = 255
 
-    pages.learn(rehearse)
+    pages.learn(warm_up)
     os.wait()
-    assert bytes(block[page * PAGE] for page in (3, 4, 40)) == bytes([3, 4, 40]), "the rehearsal is another process's"
+    assert bytes(block[page * PAGE] for page in (3, 4, 40)) == bytes([3, 4, 40]), "the warm-up is another process's"
 
     def fetched():
         before = own(block)
@@ -66,12 +66,12 @@ def test_a_fork_fetches_what_the_rehearsal_wrote_to_and_nothing_more(block):
     assert in_a_fork(fetched) == repr((set(), True, {3, 4, 40}, [3, 4, 40]))
 
 
-def test_without_a_rehearsal_there_is_nothing_to_fetch():
+def test_without_a_warm_up_there_is_nothing_to_fetch():
     pages._needed.clear()
     assert pages.fetch() is False
 
 
-def test_a_rehearsal_that_fails_notes_nothing(block, capfd):
+def test_a_warm_up_that_fails_notes_nothing(block, capfd):
     def fails():
         raise ValueError("no")
 

@@ -28,7 +28,7 @@ pub(super) async fn adopt(host: &Arc<Host>, id: &SandboxId) -> Result<Option<Run
     let slot = record.slot;
     if let Some(sandbox) = RunningSandbox::recorded(host.clone(), record)? {
         if host.slots.mark(slot) {
-            // An earlier server may have demoted it.
+            // An earlier server may have deprioritized it.
             host.cgroups.set_low_priority(slot, false)?;
             host.burners.add(&host.cgroups, slot);
             return Ok(Some(sandbox));

@@ -1,4 +1,4 @@
-//! Demotion of sandboxes that keep the processors busy, and their restoration; [`crate::fairness`] decides. The samples of the
+//! Deprioritization of sandboxes that keep the processors busy, and their restoration; [`crate::fairness`] decides. The samples of the
 //! API are taken every few seconds, which is too late for this.
 
 use std::collections::HashMap;
@@ -75,7 +75,7 @@ impl Burners {
     /// Stops to watch the sandbox in `slot`, and restores it: processes must run to be frozen or to end.
     pub(super) fn remove(&self, cgroups: &Cgroups, slot: u32) {
         let removed = self.lock().watched.remove(&slot);
-        if removed.is_some_and(|watched| watched.account.place() == Place::Demoted) {
+        if removed.is_some_and(|watched| watched.account.place() == Place::LowPriority) {
             set_place(cgroups, slot, Place::Normal);
         }
     }
@@ -157,7 +157,7 @@ fn processors() -> u64 {
 }
 
 fn set_place(cgroups: &Cgroups, slot: u32, place: Place) {
-    match cgroups.set_low_priority(slot, place == Place::Demoted) {
+    match cgroups.set_low_priority(slot, place == Place::LowPriority) {
         Ok(()) => tracing::debug!(slot, ?place, "the CPU priority of a sandbox changed"),
         Err(error) => failed(slot, &error),
     }

@@ -11,7 +11,7 @@ const CHAINS: [(&str, &str); 5] =
     [("policies", "p"), ("translations", "n"), ("proxies", "e"), ("uploads", "u"), ("downloads", "d")];
 /// Minimum number of bytes that may pass at once, beside those of one second, which nftables adds: a few of the largest packets.
 const MIN_BURST: u64 = 256 << 10;
-/// Maximum of it.
+/// Maximum burst, bytes.
 const MAX_BURST: u64 = 64 << 20;
 /// Connections whose requests may get headers although no name is allowed: those of the usual ports.
 const WEB: &str = "tcp dport { 80, 443 }";

@@ -14,7 +14,7 @@ const WARN_BELOW: u64 = 1024;
 const MIN_EACH: u64 = 64;
 /// Memory of one connection, bytes, rounded up.
 const ENTRY: u64 = 384;
-/// Part of the memory of the host that a full table may take.
+/// Share of the memory of the host that a full table may take.
 const MEMORY_SHARE: u64 = 8;
 
 /// Name of the timeouts of queries to name servers in the table of an instance.

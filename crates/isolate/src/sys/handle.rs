@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// Longest handle, bytes (`MAX_HANDLE_SZ`).
+/// Maximum size of a handle, bytes (`MAX_HANDLE_SZ`).
 const MAX: usize = 128;
 /// Flag of name_to_handle_at(2), Linux 6.5: a handle that need not be good for opening the file.
 const AT_HANDLE_FID: libc::c_int = 0x200;

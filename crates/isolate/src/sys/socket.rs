@@ -35,7 +35,7 @@ pub(crate) fn mark(socket: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
     check(result.into()).map(drop)
 }
 
-/// Longest value of an option that is read, bytes.
+/// Maximum size of the value of an option that is read, bytes.
 const MAX_OPTION: usize = 128;
 
 /// Value of an option of a socket, as the kernel has it; one that is longer than [`MAX_OPTION`] is cut off.

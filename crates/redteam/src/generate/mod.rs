@@ -41,7 +41,7 @@ pub struct Skipped {
 /// Settings of the strategy `retry`, whose attacks are those of earlier runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Retry {
-    /// Most attacks of each plugin and target; as many as the suite has of the plugin, where no number is set.
+    /// Maximum number of attacks of each plugin and target; as many as the suite has of the plugin, where no number is set.
     pub most: Option<usize>,
     /// The plugins whose attacks are repeated; all of the suite, where none are named.
     pub plugins: Option<Vec<String>>,

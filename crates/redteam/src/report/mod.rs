@@ -194,10 +194,10 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
-/// Something that was not attacked.
+/// A category that was not attacked, and why.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Skip {
-    /// Name of it.
+    /// Name of the category.
     pub what: String,
     /// The reason.
     pub why: String,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{Group, Report};
 
-/// Most breaches that are shown.
+/// Maximum number of breaches that are shown.
 const MAX_SHOWN: usize = 25;
 
 /// Returns the report as lines of text.

@@ -14,7 +14,7 @@ use crate::domain::build::{LogEntry, LogLevel};
 
 /// Size of a log, bytes, from which on output of commands is dropped.
 const MAX_BYTES: usize = 8 << 20;
-/// Longest message, bytes. Output without line breaks becomes several entries.
+/// Maximum length of a message, bytes. Output without line breaks becomes several entries.
 pub(super) const MAX_LINE: usize = 8 << 10;
 
 /// The log of a build that runs.

@@ -26,7 +26,7 @@ use crate::{Error, Result};
 const MAX_PAGE: i64 = 100;
 /// Default number of tags in one answer.
 const DEFAULT_TAGS: i64 = 25;
-/// Default number of assignments of each of them.
+/// Default number of assignments of each tag in a list.
 const DEFAULT_LATEST: i64 = 6;
 /// Default number of assignments of one tag.
 const DEFAULT_ASSIGNMENTS: i64 = 50;

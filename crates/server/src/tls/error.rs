@@ -30,7 +30,7 @@ pub enum Error {
     #[error("`{}` has no private key: name a PEM file with a key that needs no passphrase", .0.display())]
     NoKey(PathBuf),
     /// A certificate is damaged, or its key is of a kind that is not supported.
-    #[error("the certificate in `{}` cannot be used: {reason}", path.display())]
+    #[error("the certificate in `{}` is invalid: {reason}", path.display())]
     Unusable {
         /// The file of the certificate.
         path: PathBuf,

@@ -152,7 +152,7 @@ pub struct Garbage {
     pub bytes: u64,
 }
 
-/// Something that nothing uses.
+/// A layer or a directory of files that no template, build or sandbox uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GarbageItem {

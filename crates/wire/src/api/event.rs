@@ -198,6 +198,6 @@ pub struct Durations {
     pub minimum: i64,
     /// Average duration.
     pub average: f64,
-    /// Longest duration.
+    /// Maximum duration.
     pub maximum: i64,
 }

@@ -31,7 +31,7 @@ const CELL_LENGTH: usize = 250;
 pub struct RunArgs {
     #[command(flatten)]
     pub load: LoadArgs,
-    /// most rows at a time [default: 4]
+    /// maximum number of concurrent rows [default: 4]
     #[arg(short = 'j', long = "max-concurrency", value_name = "N")]
     pub concurrency: Option<usize>,
     /// number of times to run each test [default: 1]
@@ -57,7 +57,7 @@ pub struct RunArgs {
     #[arg(long, default_value = "text", value_parser = format)]
     #[serde(skip)]
     pub format: ResultFormat,
-    /// most characters to print of a table cell
+    /// maximum length of a printed table cell, characters
     #[arg(long = "table-cell-max-length", default_value_t = CELL_LENGTH, value_name = "N")]
     pub cell_length: usize,
     /// do not store the results
@@ -320,7 +320,7 @@ impl RunArgs {
 /// The options of a run that repeats another; the rest are those of that run.
 #[derive(Debug, Clone, Args)]
 pub struct RerunArgs {
-    /// most rows at a time [default: as then]
+    /// maximum number of concurrent rows [default: as in the earlier run]
     #[arg(short = 'j', long = "max-concurrency", value_name = "N")]
     concurrency: Option<usize>,
     /// do not use cached answers
@@ -329,7 +329,7 @@ pub struct RerunArgs {
     /// do not store the results
     #[arg(long)]
     no_write: bool,
-    /// result files in place of those of then
+    /// result files to write instead of the earlier run's
     #[arg(short, long = "output", num_args = 1.., value_name = "FILE")]
     outputs: Vec<String>,
     /// do not print the table

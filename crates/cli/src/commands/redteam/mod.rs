@@ -64,7 +64,7 @@ struct AttackArgs {
     /// strategies to use instead of the configuration's, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "ID")]
     strategies: Vec<String>,
-    /// most probes of each category [default: all]
+    /// maximum number of probes per category [default: all]
     #[arg(short = 'n', long = "num-tests", value_name = "N")]
     tests: Option<usize>,
     /// languages of texts, separated by commas; a model translates them

@@ -11,7 +11,7 @@ use crate::grading::{Grader, GradingContext};
 use crate::model::{GradingResult, number};
 use wordnet::WordNet;
 
-/// The type.
+/// The graders of the types of assertions that this room has.
 pub const GRADERS: &[(&str, Grader)] = &[("meteor", Grader::Pure(meteor))];
 
 /// Returns what to do before answers of a suite in this directory can be graded, if something is missing.

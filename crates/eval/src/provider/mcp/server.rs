@@ -14,7 +14,7 @@ use crate::script::Workers;
 
 /// The version of the protocol that is spoken.
 const VERSION: &str = "2025-06-18";
-/// Most pages of tools that are asked for.
+/// Maximum number of pages of tools that are asked for.
 const MAX_PAGES: usize = 100;
 
 /// A server that has greeted.

@@ -19,7 +19,7 @@ pub struct Sse {
     reader: JoinHandle<()>,
 }
 
-/// The way to the server.
+/// The address to which messages for the server are sent.
 #[derive(Clone)]
 struct Line {
     web: Arc<Web>,

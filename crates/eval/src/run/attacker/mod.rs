@@ -23,7 +23,7 @@ use crate::template::value::to_text;
 
 /// Settings that say how many messages there are at most, or on top of each other.
 const TURNS: [&str; 5] = ["maxTurns", "maxRounds", "numIterations", "maxDepth", "nSteps"];
-/// Most messages in all where each has several that follow.
+/// Maximum number of messages in all where each has several that follow.
 const MAX_ATTEMPTS: usize = 250;
 /// Messages without a better one, after which there are no more.
 const MAX_IDLE: usize = 25;
@@ -165,7 +165,7 @@ impl<'t, 'a> Attack<'t, 'a> {
         self.talk.config.get(key) == Some(&json!(true))
     }
 
-    /// Most messages, or most on top of each other.
+    /// Maximum number of messages, or of those on top of each other.
     fn turns(&self) -> usize {
         let env = self.talk.run.workers.env().get("PROMPTFOO_NUM_JAILBREAK_ITERATIONS");
         let env = env.filter(|_| !self.by.talks && self.by.branches == 1 && self.model.is_some());

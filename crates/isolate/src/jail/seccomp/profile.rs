@@ -8,7 +8,7 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
-/// One system call.
+/// A system call, by its name and number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Call {
     /// Name of its number in `libc`: `SYS_` and the name of the call.
