@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::rooms::{self, Houses};
 
-/// What the names of all crates of the workspace begin with.
+/// Beginning of the names of all crates of the workspace.
 const PREFIX: &str = "sandcove-";
 
 /// Refuses a dependency that `rooms.toml` does not name, and a name there without a dependency.

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the arguments ask the program to do.
+/// The task that the arguments give the program.
 enum Run {
     Daemon(Daemon),
     Step(String),

@@ -43,7 +43,7 @@ const H1: &[u8] = b"http/1.1";
 type Body = Either<Incoming, Full<Bytes>>;
 type Answer = Response<Body>;
 
-/// What intercepting a connection needs: certificates for hosts, and the authorities that hosts are verified against.
+/// Means to intercept connections: certificates for hosts, and the authorities that hosts are verified against.
 pub(crate) struct Interception {
     issuing: Issuing,
     roots: Arc<RootCertStore>,

@@ -109,7 +109,7 @@ impl Recording {
     }
 }
 
-/// Which rows of a recording are read.
+/// The rows of a recording that are read.
 #[derive(Debug, Clone, Copy)]
 pub enum Which {
     /// All rows.
