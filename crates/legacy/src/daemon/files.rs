@@ -4,8 +4,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::BodyExt;
 use sandcove_client::{Error, Program, Sandbox};
-use sandcove_wire::envd::filesystem::FileType;
-use serde_json::json;
+use sandcove_wire::envd::filesystem::{EntryInfo, FileType};
+use serde::Serialize;
 use tokio::io::AsyncRead;
 use tokio::time::{Instant, timeout_at};
 
@@ -23,6 +23,14 @@ const MAX_READ: usize = 64 << 20;
 /// Mode of a file that a message creates.
 const MODE: &str = "0755";
 
+/// An entry of a directory, as clients read it.
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    #[serde(rename = "isDir")]
+    is_directory: bool,
+}
+
 /// Carries out a request, and answers it.
 pub(super) async fn carry_out(
     session: &Session,
@@ -33,11 +41,24 @@ pub(super) async fn carry_out(
     let sandbox = session.guest.sandbox();
     match request {
         Files::List(path) => {
-            let listed = sandbox.list_directory(&path, 1).await.map(|entries| {
-                let shown = |entry: &sandcove_wire::envd::filesystem::EntryInfo| json!({ "name": entry.name, "isDir": entry.r#type() == FileType::Directory });
-                entries.iter().map(shown).collect::<Vec<_>>()
+            const WHAT: &str = "listing files in";
+            // The sandbox chooses how long its answer is.
+            let held = match held {
+                Some(held) => held,
+                None => session.guest.large_message().await,
+            };
+            let Some(listed) = in_time(Some(held.deadline), sandbox.list_directory(&path, 1)).await else {
+                let text = format!("error {WHAT} '{path}': it took too long");
+                return session.answer(id, Err::<(), _>(text)).await;
+            };
+            let entries = listed.map_err(|error| worded(WHAT, &path, &error)).map(|entries| {
+                let shown = |entry: EntryInfo| Listed {
+                    is_directory: entry.r#type() == FileType::Directory,
+                    name: entry.name,
+                };
+                entries.into_iter().map(shown).collect::<Vec<_>>()
             });
-            session.answer(id, listed.map_err(|error| worded("listing files in", &path, &error))).await
+            session.answer_held(id, entries, Some(held)).await
         }
         Files::Read(path, encoding) => {
             let (content, held) = match read(&session.guest, &path).await {
