@@ -200,9 +200,8 @@ mod tests {
         std::fs::set_permissions(&bash, std::fs::Permissions::from_mode(0o755)).unwrap();
         let environment = [("PATH".into(), programs.path().into())].into();
         let contexts = Contexts::new(Config { environment, ..Config::from_env().unwrap() });
-        let execute = |language: &str| {
-            contexts.execute(wire::ExecutionRequest::new("1").language(language), None)
-        };
+        let execute =
+            |language: &str| contexts.execute(wire::ExecutionRequest::new("1").language(language), None);
         tokio::select! {
             biased;
             _ = execute("bash") => panic!("the kernel never says that it is ready"),

@@ -394,7 +394,12 @@ async fn an_interrupt_ends_a_command_of_bash_and_not_its_shell() {
     let Some(server) = Server::start().await else { return };
     let bash = |code: &'static str| server.execute(json!({ "code": code, "language": "bash" }));
     bash("x=1; cd /tmp; f() { while true; do sleep 600; done; echo no; }").await;
-    for code in ["echo on; sleep 600; x=2", "echo on; f; x=2", "echo on; while :; do :; done", "echo on; (f) | cat; x=2"] {
+    for code in [
+        "echo on; sleep 600; x=2",
+        "echo on; f; x=2",
+        "echo on; while :; do :; done",
+        "echo on; (f) | cat; x=2",
+    ] {
         let mut lines = server.begin(json!({ "code": code, "language": "bash" })).await;
         lines.until("stdout").await;
         drop(lines);

@@ -178,7 +178,7 @@ async fn write(sandbox: &Sandbox, path: &str, content: Vec<u8>) -> Result<(), St
     written.map_err(|error| worded(WHAT, path, &error))
 }
 
-/// Writes a file as root. One that is new gets the mode.
+/// Writes a file as root. One that is new gets the mode, and another one keeps its owner.
 pub(super) async fn store(
     sandbox: &Sandbox,
     path: &str,
@@ -186,9 +186,15 @@ pub(super) async fn store(
     size: Option<u64>,
     mode: &str,
 ) -> Result<(), Error> {
-    let is_new = sandbox.stat(path).await?.is_none();
-    sandbox.upload(path, Some("root"), content, size).await?;
-    if is_new {
+    let mut found = sandbox.stat(path).await?;
+    if let Some(target) = found.as_ref().and_then(|found| found.symlink_target.clone()) {
+        found = sandbox.stat(&target).await?;
+    }
+    // The agent makes its user the owner. Owners without a name have a number in its place.
+    let owner =
+        found.as_ref().map(|found| found.owner.as_str()).filter(|owner| owner.parse::<u32>().is_err());
+    sandbox.upload(path, owner.or(Some("root")), content, size).await?;
+    if found.is_none() {
         let program = Program {
             program: "chmod".to_owned(),
             arguments: [mode, "--", path].map(str::to_owned).into(),

@@ -329,10 +329,12 @@ mod tests {
     #[test]
     fn values_of_events_go_on_as_they_are() {
         let mut cell = cell();
-        let line = r#"{"type":"result","json":{"a": [1, 2]},"extra":{ "x/y": {"z": 1} },"is_main_result":false}"#;
+        let line =
+            r#"{"type":"result","json":{"a": [1, 2]},"extra":{ "x/y": {"z": 1} },"is_main_result":false}"#;
         let messages = step(&mut cell, line);
         assert_eq!(kinds(&messages), ["status busy", "execute_input", "display_data"]);
-        let content = r#""content":{"data":{"x/y": {"z": 1},"application/json":{"a": [1, 2]}},"metadata":{}}"#;
+        let content =
+            r#""content":{"data":{"x/y": {"z": 1},"application/json":{"a": [1, 2]}},"metadata":{}}"#;
         assert!(messages[2].contains(content), "{}", messages[2]);
         // Deeper than values can be read.
         let deep = format!("{}{}", "[".repeat(1000), "]".repeat(1000));
@@ -352,7 +354,10 @@ mod tests {
             messages.extend(cell.end());
             for (at, kind) in [(2, "error"), (3, "execute_reply")] {
                 let message: Value = serde_json::from_str(&messages[at]).unwrap();
-                assert_eq!((&message["msg_type"], &message["content"]["evalue"]), (&json!(kind), &json!(expected)));
+                assert_eq!(
+                    (&message["msg_type"], &message["content"]["evalue"]),
+                    (&json!(kind), &json!(expected))
+                );
             }
         }
     }
