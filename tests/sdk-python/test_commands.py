@@ -50,9 +50,8 @@ def test_missing_and_not_executable_commands(box):
 def test_what_the_kernel_cannot_take(box):
     """A single argument or variable may have 128 KiB, and none may hold a zero byte."""
     for options in [{"cmd": f"true {'x' * (1 << 20)}"}, {"cmd": "true", "envs": {"A": "x" * (1 << 18)}}]:
-        with pytest.raises(CommandExitException) as raised:
+        with pytest.raises(InvalidArgumentException, match="too long"):
             box.commands.run(**options)
-        assert raised.value.exit_code == 126 and "/bin/bash" in raised.value.stderr
     for options in [{"cmd": "echo \0"}, {"cmd": "true", "envs": {"A": "\0"}}, {"cmd": "true", "cwd": "/\0"}]:
         with pytest.raises(InvalidArgumentException):
             box.commands.run(**options)

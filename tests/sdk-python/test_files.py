@@ -132,6 +132,9 @@ def test_metadata(box, directory):
     assert box.files.get_info(f"{path}2").metadata == {"other": "1"}
     box.files.write(f"{path}2", "z")
     assert box.files.get_info(f"{path}2").metadata is None
+    many = {f"k{number}": "v" for number in range(300)}
+    assert box.files.write(path, "x", metadata=many).metadata == many
+    assert box.files.get_info(path).metadata == many
     for bad in [{"k y": "v"}, {"": "v"}, {"k": "ü"}, {"k": "a\nb"}]:
         with pytest.raises(InvalidArgumentException):
             box.files.write(path, "x", metadata=bad)

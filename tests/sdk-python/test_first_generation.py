@@ -9,6 +9,8 @@ import struct
 import pytest
 import requests
 
+from builds import builds  # noqa: F401
+
 WAIT = 300
 
 
@@ -192,6 +194,45 @@ def test_every_input_is_answered_also_when_it_ends_its_program(legacy):
             message = client.read()
             awaited.discard(message.get("id"))
             ended = ended or message.get("params", {}).get("subscription") == exited
+
+
+def test_a_file_that_is_written_again_keeps_its_owner(legacy):
+    client = legacy.open()
+    assert client.run("a", "cd; echo 1 > mine; ln -s mine link; sudo chown daemon: mine") == ("", 0)
+    assert client.call("filesystem_write", "/home/user/mine", "2") is None
+    assert client.run("b", "stat -c '%U %a' mine; cat mine") == ("daemon 644\n2", 0)
+    assert client.call("filesystem_write", "/home/user/link", "3") is None
+    assert legacy.ask("POST", "/file", files={"file": ("mine", b"4")}).status_code == 200
+    assert client.run("c", "stat -c %U mine; cat mine; test -L link") == ("daemon\n4", 0)
+    assert client.call("filesystem_write", "/home/user/new", "5") is None
+    assert client.run("d", "stat -c '%U %a' new") == ("root 755", 0)
+
+
+def test_without_a_directory_processes_start_at_home(server, builds):  # noqa: F811
+    box = Box(server, builds.build(builds.base().set_workdir("/opt")).template_id)
+    assert box.open().run("a", "pwd") == ("/home/user", 0)
+    box.call("DELETE", "")
+
+
+def test_an_event_that_is_too_long_is_left_out(server):
+    box = Box(server, "code-interpreter-stateful")
+    kernel = box.open().call("filesystem_read", "/root/.jupyter/kernel_id")
+    channels = box.open(f"/api/kernels/{kernel}/channels", 8888)
+
+    def run(code):
+        header = {"msg_id": "a", "username": "e2b", "session": "s", "msg_type": "execute_request", "version": "5.3"}
+        channels.send(json.dumps({"header": header, "parent_header": {}, "metadata": {}, "content": {"code": code}}))
+        messages = []
+        while not (messages and messages[-1]["content"].get("execution_state") == "idle"):
+            messages.append(channels.read())
+        return {message["msg_type"]: message["content"] for message in messages}
+
+    show = "from IPython.display import display\ndisplay({'application/json': [[]] * %d}, raw=True)"
+    assert run(show % 1_000_000)["display_data"]["data"] == {"application/json": [[]] * 1_000_000}
+    said = run(show % 4_000_000)
+    assert "display_data" not in said and "8 MiB" in said["stream"]["text"] and said["execute_reply"]["status"] == "ok"
+    assert run("1 + 1")["execute_result"]["data"]["text/plain"] == "2"
+    box.call("DELETE", "")
 
 
 def test_files_over_http(legacy):

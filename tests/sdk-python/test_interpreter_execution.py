@@ -367,11 +367,13 @@ def test_javascript_starts_again_after_an_interrupt(code):
     code.remove_code_context(made)
 
 
-def test_bash_goes_on_after_an_interrupt(code):
+@pytest.mark.parametrize("busy", ["sleep 6000", "while :; do :; done", "f() { sleep 6000; }; f; (f); f | cat", "read line < <(sleep 6000)"])
+def test_bash_keeps_its_state_over_an_interrupt(code, busy):
     made = code.create_code_context(language="bash")
+    code.run_code("X=1; cd /tmp", context=made)
     with pytest.raises(TimeoutException):
-        code.run_code("sleep 6000", context=made, timeout=0.5)
-    assert "".join(code.run_code("echo on", context=made, timeout=600).logs.stdout) == "on\n"
+        code.run_code(f"{busy}; X=2", context=made, timeout=0.5)
+    assert "".join(code.run_code("echo $X; pwd", context=made, timeout=600).logs.stdout) == "1\n/tmp\n"
     code.remove_code_context(made)
 
 

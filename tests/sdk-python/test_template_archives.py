@@ -1,10 +1,12 @@
 """`sandcove template export`, `import` and `gc`: templates that leave the server and come back, archives of others, and what nothing needs."""
 
 import json
+import os
 import subprocess
 import tarfile
 
 import pytest
+import requests
 from e2b import Sandbox
 from test_command_line import command_line, sandcove
 
@@ -41,6 +43,26 @@ def saved(image: Image, to, tags=("app:1",)):
     entries = [file(config, image.configuration), file("manifest.json", json.dumps(manifest))]
     to.write_bytes(tarball(*entries, *(file(name, layer) for name, layer in zip(names, image.layers))))
     return to
+
+
+def test_exports_of_a_team_at_once_have_a_limit(server):
+    headers = {"X-API-Key": os.environ["E2B_API_KEY"]}
+
+    def get(path):
+        return requests.get(f"{server.url}{path}", headers=headers, stream=True, timeout=60)
+
+    # Their bodies are larger than what is on the way to a client that does not read.
+    exports = [get("/templates/base/export") for _ in range(8)]
+    assert [export.status_code for export in exports] == [200] * 8
+    refused = get("/templates/base/export")
+    assert refused.status_code == 429 and "8 exports" in refused.json()["message"], refused.text
+    # They hold up nothing else that the team reads.
+    assert get("/sandboxes").status_code == 200
+    exports.pop().close()
+    again = []
+    wait_until(lambda: again.append(get("/templates/base/export")) or again[-1].status_code == 200, timeout=60)
+    for export in [*exports, *again]:
+        export.close()
 
 
 def test_a_template_comes_back(builds, server, import_, tmp_path):  # noqa: F811

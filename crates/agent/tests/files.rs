@@ -129,6 +129,18 @@ async fn ranges_and_conditions_are_honoured() {
 }
 
 #[tokio::test]
+async fn files_that_the_kernel_makes_up_have_their_content() {
+    let daemon = Daemon::start();
+    let expected = fs::read("/proc/version").unwrap();
+    assert_eq!(fs::metadata("/proc/version").unwrap().len(), 0);
+    let whole = download(&daemon, "/proc/version", &[]).await;
+    assert_eq!((whole.status, &whole.body), (StatusCode::OK, &expected));
+    assert_eq!(whole.header("content-length"), Some(expected.len().to_string().as_str()));
+    let part = download(&daemon, "/proc/version", &[("range", "bytes=2-5")]).await;
+    assert_eq!((part.status, part.body.as_slice()), (StatusCode::PARTIAL_CONTENT, &expected[2..6]));
+}
+
+#[tokio::test]
 async fn downloads_that_cannot_be_say_why() {
     let daemon = Daemon::start();
     let missing = download(&daemon, &daemon.at("missing"), &[]).await;

@@ -4,7 +4,7 @@
 //! travels with the first byte of its frame, so descriptors arrive in the order of the frames that they belong to.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -43,16 +43,16 @@ impl Outgoing {
     /// Writes a message.
     ///
     /// # Errors
-    /// When the message is too long.
+    /// If the message is too long.
     pub fn new<T: Serialize>(
         message: &T,
         fd: Option<OwnedFd>,
         permits: Vec<OwnedSemaphorePermit>,
     ) -> io::Result<Self> {
-        let mut bytes = vec![0; HEAD];
-        serde_json::to_writer(&mut bytes, message)?;
-        let length = bytes.len() - HEAD;
-        let head = u32::try_from(length).ok().filter(|_| length <= MAX_TEXT).ok_or_else(too_long)?;
+        let mut text = Text(vec![0; HEAD]);
+        serde_json::to_writer(&mut text, message)?;
+        let Text(mut bytes) = text;
+        let head = u32::try_from(bytes.len() - HEAD).map_err(|_| too_long())?;
         bytes[..4].copy_from_slice(&head.to_le_bytes());
         bytes[4] = fd.is_some().into();
         Ok(Self { bytes, sent: 0, fd, _permits: permits })
@@ -65,6 +65,23 @@ impl Outgoing {
             // It goes with the first byte.
             self.fd = None;
         }
+        Ok(())
+    }
+}
+
+/// A frame while its text is written, which is never longer than a text may be.
+struct Text(Vec<u8>);
+
+impl Write for Text {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        if self.0.len() - HEAD + piece.len() > MAX_TEXT {
+            return Err(too_long());
+        }
+        self.0.extend_from_slice(piece);
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
@@ -204,6 +221,28 @@ mod tests {
             near.try_write(bytes).unwrap();
             drop(near);
             assert!(far.next::<u32>().await.is_err(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_is_not_written_to_its_end() {
+        let longest = "x".repeat(MAX_TEXT - 2);
+        assert!(Outgoing::new(&longest, None, Vec::new()).is_ok());
+        let written = std::cell::Cell::new(0);
+        let pieces = (0..4).map(|_| {
+            written.set(written.get() + 1);
+            &longest[..MAX_TEXT / 2]
+        });
+        let error = Outgoing::new(&Pieces(std::cell::RefCell::new(pieces)), None, Vec::new()).unwrap_err();
+        assert_eq!((error.kind(), written.get()), (ErrorKind::InvalidData, 2));
+    }
+
+    /// A sequence whose elements are made when they are written.
+    struct Pieces<I>(std::cell::RefCell<I>);
+
+    impl<'a, I: Iterator<Item = &'a str>> Serialize for Pieces<I> {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.collect_seq(&mut *self.0.borrow_mut())
         }
     }
 

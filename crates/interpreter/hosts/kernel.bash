@@ -1,8 +1,12 @@
-# The Bash kernel host. It speaks the frames of `kernel::frame` on descriptor 0, which it moves out of the way of user code.
-# Standard error joins standard output (contract: interpreter, section 7). Names begin with __kernel so as not to collide with
-# the user's. An interrupt ends the shell; the next execution gets a new one.
-exec {__kernel_link}<&0 {__kernel_output}>&1 </dev/null 2>&1
-echo 500 2>/dev/null >/proc/self/oom_score_adj
+# The Bash kernel host. It speaks the frames of `kernel::frame` on descriptor `__kernel_link`. Standard error joins standard output
+# (contract: interpreter, section 7). Names begin with __kernel so as not to collide with the user's.
+#
+# This text is what an interactive shell runs before it prompts, which it never comes to: an interrupt ends the command that runs and
+# all that is around it, but not an interactive shell, which then begins here again. So the variables and the directory stay.
+__kernel_status=$?
+export -n PROMPT_COMMAND __kernel_link
+__kernel_host=${__kernel_host-$PROMPT_COMMAND}
+PS1=
 
 __kernel_leave() {
   # Through the pipe, to come after what the shell has written there.
@@ -10,8 +14,29 @@ __kernel_leave() {
   printf 'done 7\nleaving' >&"$__kernel_link"
 }
 
-printf 'hello %d\n%s' "${#BASHPID}" "$BASHPID" >&"$__kernel_link"
-__kernel_count=0
+# Reports the end of a cell by its exit status, once.
+__kernel_end() {
+  trap - EXIT
+  PROMPT_COMMAND=$__kernel_host
+  if (($1)); then
+    local error='{"name":"","value":"'$1'","traceback":""}'
+    printf 'error %d\n%s' "${#error}" "$error" >&"$__kernel_link"
+  fi
+  __kernel_running=
+  printf 'done 0\n' >&"$__kernel_link"
+}
+
+if [[ ! ${__kernel_count-} ]]; then
+  exec {__kernel_output}>&1 2>&1
+  echo 500 2>/dev/null >/proc/self/oom_score_adj
+  set +H +o history
+  unset -v HISTFILE MAILCHECK
+  __kernel_count=0 __kernel_running=
+  printf 'hello %d\n%s' "${#BASHPID}" "$BASHPID" >&"$__kernel_link"
+elif [[ $__kernel_running ]]; then
+  __kernel_end "$__kernel_status"
+fi
+
 while IFS=' ' read -r __kernel_kind __kernel_length <&"$__kernel_link"; do
   __kernel_payload=
   if ((__kernel_length > 0)); then
@@ -21,18 +46,14 @@ while IFS=' ' read -r __kernel_kind __kernel_length <&"$__kernel_link"; do
     execute)
       ((__kernel_count += 1))
       printf 'started %d\n%s' "${#__kernel_count}" "$__kernel_count" >&"$__kernel_link"
+      __kernel_running=yes
       trap __kernel_leave EXIT
       eval "$__kernel_payload"
-      __kernel_status=$?
-      trap - EXIT
-      if ((__kernel_status)); then
-        __kernel_payload='{"name":"","value":"'$__kernel_status'","traceback":""}'
-        printf 'error %d\n%s' "${#__kernel_payload}" "$__kernel_payload" >&"$__kernel_link"
-      fi
-      printf 'done 0\n' >&"$__kernel_link"
+      __kernel_end "$?"
       ;;
     env) export "$__kernel_payload" 2>/dev/null ;;
     unenv) unset -v "$__kernel_payload" 2>/dev/null ;;
     cwd) cd -- "$__kernel_payload" 2>/dev/null ;;
   esac
 done
+exit

@@ -37,8 +37,8 @@ pub struct Contexts {
     config: Config,
     launcher: Arc<Launcher>,
     known: Mutex<Known>,
-    /// Held while a default context is created, so that no language gets two.
-    making_default: tokio::sync::Mutex<()>,
+    /// A lock for each language, held while its default context is created, so that no language gets two.
+    making_default: Mutex<HashMap<Language, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ impl Contexts {
             launcher: Arc::new(Launcher::new(&config)),
             config,
             known: Mutex::default(),
-            making_default: tokio::sync::Mutex::default(),
+            making_default: Mutex::default(),
         }
     }
 
@@ -87,14 +87,14 @@ impl Contexts {
 
     /// Gives a context a new kernel.
     pub async fn restart(&self, id: &str) -> Result<(), ContextError> {
-        let context = self.find(id)?;
+        let context = self.find(id).await?;
         context.restart().await.map_err(|Closed| ContextError::Unknown(id.to_owned()))??;
         Ok(())
     }
 
     /// Removes a context and ends what runs in it.
     pub async fn remove(&self, id: &str) -> Result<(), ContextError> {
-        let context = self.find(id)?;
+        let context = self.find(id).await?;
         {
             let mut known = self.known();
             known.all.retain(|other| other.id() != context.id());
@@ -115,8 +115,7 @@ impl Contexts {
         let language = Language::from_request(request.language.as_deref());
         let context = match (named, language) {
             (Some(_), Some(_)) => return Err(ContextError::ContextAndLanguage),
-            (Some(id), None) if id == DEFAULT_ID => self.default_of(&Language::python()).await?,
-            (Some(id), None) => self.find(&id)?,
+            (Some(id), None) => self.find(&id).await?,
             (None, language) => self.default_of(&language.unwrap_or_else(Language::python)).await?,
         };
         let variables: BTreeMap<_, _> = request.env_vars.unwrap_or_default();
@@ -132,7 +131,8 @@ impl Contexts {
         if let Some(context) = existing() {
             return Ok(context);
         }
-        let _making = self.making_default.lock().await;
+        let making = self.lock_of(language);
+        let _making = making.lock().await;
         if let Some(context) = existing() {
             return Ok(context);
         }
@@ -141,7 +141,17 @@ impl Contexts {
         Ok(context)
     }
 
-    fn find(&self, id: &str) -> Result<Arc<Context>, ContextError> {
+    /// The lock of a language. Languages that nobody waits for have none, because clients may make up any number of them.
+    fn lock_of(&self, language: &Language) -> Arc<tokio::sync::Mutex<()>> {
+        let mut locks = self.making_default.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+        Arc::clone(locks.entry(language.clone()).or_default())
+    }
+
+    async fn find(&self, id: &str) -> Result<Arc<Context>, ContextError> {
+        if id == DEFAULT_ID {
+            return self.default_of(&Language::python()).await;
+        }
         let known = self.known();
         let found = known.all.iter().find(|context| context.id() == id);
         found.cloned().ok_or_else(|| ContextError::Unknown(id.to_owned()))
@@ -173,5 +183,31 @@ impl Contexts {
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {
         // Nothing under this lock can panic halfway through a change.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_language_that_starts_slowly_holds_up_no_other() {
+        let programs = tempfile::tempdir().unwrap();
+        let bash = programs.path().join("bash");
+        std::fs::write(&bash, "#!/bin/sh\nexec /bin/sleep 600\n").unwrap();
+        std::fs::set_permissions(&bash, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let environment = [("PATH".into(), programs.path().into())].into();
+        let contexts = Contexts::new(Config { environment, ..Config::from_env().unwrap() });
+        let execute =
+            |language: &str| contexts.execute(wire::ExecutionRequest::new("1").language(language), None);
+        tokio::select! {
+            biased;
+            _ = execute("bash") => panic!("the kernel never says that it is ready"),
+            other = execute("fortran") => {
+                assert!(matches!(other, Err(ContextError::Start(StartError::NoSuchKernel { .. }))));
+            }
+        }
     }
 }

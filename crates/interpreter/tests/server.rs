@@ -270,6 +270,14 @@ async fn contexts_are_apart_and_can_be_restarted_and_removed() {
     let gone = server.ask(Method::POST, "/execute", json!({ "code": "1", "context_id": id })).await;
     assert_eq!(gone.0, StatusCode::NOT_FOUND);
     assert_eq!(server.ask(Method::DELETE, &remove, Value::Null).await.0, StatusCode::NOT_FOUND);
+
+    // The id that stands for the default context, wherever an id may be.
+    assert_eq!(find(&server.python("x").await, "result")["text"], "1");
+    let restarted = server.ask(Method::POST, "/contexts/default/restart", Value::Null).await;
+    assert_eq!(restarted, (StatusCode::OK, "null".into()));
+    assert_eq!(find(&server.python("x").await, "error")["name"], "NameError");
+    let removed = server.ask(Method::DELETE, "/contexts/default", Value::Null).await;
+    assert_eq!(removed, (StatusCode::OK, "null".into()));
 }
 
 #[tokio::test]
@@ -379,6 +387,29 @@ async fn bash_keeps_its_shell_and_merges_its_streams() {
     let lines = bash("(exit 4)").await;
     let error = find(&lines, "error");
     assert_eq!((&error["name"], &error["value"], &error["traceback"]), (&json!(""), &json!("4"), &json!("")));
+}
+
+#[tokio::test]
+async fn an_interrupt_ends_a_command_of_bash_and_not_its_shell() {
+    let Some(server) = Server::start().await else { return };
+    let bash = |code: &'static str| server.execute(json!({ "code": code, "language": "bash" }));
+    bash("x=1; cd /tmp; f() { while true; do sleep 600; done; echo no; }").await;
+    for code in [
+        "echo on; sleep 600; x=2",
+        "echo on; f; x=2",
+        "echo on; while :; do :; done",
+        "echo on; (f) | cat; x=2",
+    ] {
+        let mut lines = server.begin(json!({ "code": code, "language": "bash" })).await;
+        lines.until("stdout").await;
+        drop(lines);
+        let lines = bash("echo $x; pwd; (exit 4)").await;
+        assert_eq!(find(&lines, "stdout")["text"], "1\n/tmp\n", "{code}");
+        assert_eq!(find(&lines, "error")["value"], "4", "{code}");
+    }
+    let lines = bash("echo ${unset:?is missing}; echo no").await;
+    assert_eq!(find(&lines, "error")["value"], "1");
+    assert_eq!(find(&bash("echo $x $-").await, "stdout")["text"], "1 hiBs\n");
 }
 
 #[tokio::test]

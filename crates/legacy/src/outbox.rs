@@ -7,6 +7,9 @@ use tokio::time::timeout_at;
 
 use crate::guest::{LargeMessage, SMALL_MESSAGE};
 
+/// Maximum length of a text that is queued without a permission, bytes: the text of a small message, and what is written around it.
+const MAX_TEXT: usize = 2 * SMALL_MESSAGE;
+
 /// The way to a client. Clones lead to the same one.
 #[derive(Clone)]
 pub(crate) struct Outbox {
@@ -63,13 +66,19 @@ impl Outbox {
         self.send(Content::Text(text)).await
     }
 
-    /// Queues a message with the permission to keep it in memory, if it needs one.
+    /// Queues a message with the permission to keep it in memory, if it needs one. A message that is too long for the client to have
+    /// without one is not sent, and ends the connection.
     pub(crate) async fn send_held(&self, content: Content, large: Option<LargeMessage>) -> Result<(), Gone> {
         let size = match &content {
             Content::Text(text) => text.len(),
             Content::Pong(bytes) => bytes.len(),
             Content::Close(_) => 0,
         };
+        if large.is_none() && size > MAX_TEXT {
+            tracing::warn!(size, "a message to a client of the first generation is too long");
+            self.room.close();
+            return Err(Gone);
+        }
         let size = u32::try_from(size.clamp(1, SMALL_MESSAGE)).unwrap_or(u32::MAX);
         let room = self.room.clone().acquire_many_owned(size);
         let room = match &large {

@@ -43,6 +43,14 @@ pub enum Error {
         /// The thing, in the plural.
         what: &'static str,
     },
+    /// The team does something the maximum number of times at once.
+    #[error("a team may have at most {max} {what} at once; try again when one has ended")]
+    TooManyAtOnce {
+        /// The maximum.
+        max: usize,
+        /// The thing, in the plural.
+        what: &'static str,
+    },
     /// The client is of the first generation, which speaks another protocol.
     #[error("e2b {0} is not supported by this server: use release 1.0 or later of the package")]
     LegacyClient(String),

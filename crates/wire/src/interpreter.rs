@@ -188,25 +188,6 @@ impl ResultData {
         }
         result
     }
-
-    /// The MIME bundle of the representations, without what only this interpreter has. The quotes around a string are not restored.
-    pub fn into_bundle(self) -> Map<String, Value> {
-        let mut bundle = self.extra;
-        let members = [
-            ("text/plain", self.text),
-            ("text/html", self.html),
-            ("text/markdown", self.markdown),
-            ("image/svg+xml", self.svg),
-            ("image/png", self.png),
-            ("image/jpeg", self.jpeg),
-            ("application/pdf", self.pdf),
-            ("text/latex", self.latex),
-            ("application/json", self.json),
-            ("application/javascript", self.javascript),
-        ];
-        bundle.extend(members.into_iter().filter_map(|(mime, value)| Some((mime.to_owned(), value?))));
-        bundle
-    }
 }
 
 /// Removes the quotes around the representation of a string, but keeps its escapes.
@@ -248,15 +229,6 @@ mod tests {
             line(&Event::Result(Box::new(result))),
             r#"{"type":"result","text":"hi","extra":{"x/y":1},"is_main_result":true}"#
         );
-    }
-
-    #[test]
-    fn a_bundle_is_sorted_and_put_together_again() {
-        let sent = json!({"text/plain": "1", "text/html": "<b>", "image/png": "aa", "application/json": [1], "x/y": 1});
-        let result = ResultData::from_bundle(bundle(sent.clone()), false);
-        assert_eq!(Value::Object(result.into_bundle()), sent);
-        let own = ResultData::from_bundle(bundle(json!({"e2b/data": {}, "e2b/chart": {}})), false);
-        assert!(own.into_bundle().is_empty());
     }
 
     #[test]

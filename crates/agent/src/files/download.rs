@@ -1,7 +1,7 @@
 //! `GET /files` (contract: envd, section 4).
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,7 @@ use http::header::{
     CONTENT_TYPE, LAST_MODIFIED, VARY,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use rustix::fs::{MemfdFlags, memfd_create};
 use sandcove_wire::signature::Operation;
 
 use super::auth::authorize;
@@ -25,6 +26,9 @@ use super::{content_type, disposition};
 use crate::filesystem::entry::base_name;
 use crate::path;
 use crate::state::RequestContext;
+
+/// Maximum size of a file that has content and no size, bytes: it is kept in memory until it is sent.
+const MAX_GENERATED: u64 = 16 << 20;
 
 /// Answers a download.
 pub(super) async fn handle(context: RequestContext, query: FilesQuery, headers: HeaderMap) -> Response {
@@ -65,8 +69,11 @@ impl Opened {
             io::ErrorKind::NotFound => Error::not_found(format!("path '{}' does not exist", path.display())),
             _ => Error::io(format_args!("failed to open '{}'", path.display()), &error),
         };
-        let (mut file, found) = open_regular(&path, failed)?;
-        let size = found.size();
+        let (file, found) = open_regular(&path, failed)?;
+        let (mut file, size) = match found.size() {
+            0 => generated(file).map_err(failed)?,
+            size => (file, size),
+        };
         let exact = conditions::needs_identity(headers);
         let coding = match accepted.best {
             Some(_) if exact => accepted.identity.then_some(Coding::Identity),
@@ -174,10 +181,44 @@ fn open_regular(path: &Path, failed: impl Fn(io::Error) -> Error) -> Result<(Fil
     Ok((file, found))
 }
 
+/// Reads a file that has no size, and returns a copy of it with its size: the kernel makes up the content of files in `/proc` when they
+/// are read. A copy may be read in parts, which belong together.
+fn generated(file: File) -> io::Result<(File, u64)> {
+    let mut content = Vec::new();
+    (&file).take(MAX_GENERATED + 1).read_to_end(&mut content)?;
+    if content.is_empty() {
+        return Ok((file, 0));
+    }
+    let size = content.len() as u64;
+    if size > MAX_GENERATED {
+        let limit = MAX_GENERATED >> 20;
+        return Err(io::Error::other(format!("it has no size, and more than {limit} MiB")));
+    }
+    let mut copy = File::from(memfd_create("generated", MemfdFlags::CLOEXEC)?);
+    copy.write_all(&content)?;
+    copy.rewind()?;
+    Ok((copy, size))
+}
+
 fn read_start(file: &mut File) -> io::Result<Vec<u8>> {
-    use std::io::Read;
     let mut start = Vec::new();
     file.take(content_type::SNIFF as u64).read_to_end(&mut start)?;
     file.rewind()?;
     Ok(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_without_a_size_has_a_limit() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(MAX_GENERATED).unwrap();
+        let (_, size) = generated(file.try_clone().unwrap()).unwrap();
+        assert_eq!(size, MAX_GENERATED);
+        file.set_len(MAX_GENERATED + 1).unwrap();
+        (&file).rewind().unwrap();
+        assert!(generated(file).unwrap_err().to_string().contains("more than 16 MiB"));
+    }
 }

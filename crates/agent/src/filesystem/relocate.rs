@@ -37,6 +37,8 @@ fn missing_or_internal(source: &Path, error: &io::Error) -> Error {
 
 /// Removes `path` and everything below it, links but not their targets. A missing entry counts as removed.
 pub(super) fn remove(path: &Path) -> Result<()> {
+    // Without slashes at the end, by which the kernel would follow a link, and the content of its target would be removed.
+    let path = path.components().as_path();
     let removed = fs::symlink_metadata(path)
         .and_then(|found| if found.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) });
     match removed {
@@ -95,5 +97,21 @@ mod tests {
         assert!(at("kept/file").exists());
         assert!(!at("tree").exists());
         assert_eq!(remove(&at("kept/file/x")).unwrap_err().code, Code::Internal);
+    }
+
+    #[test]
+    fn a_slash_after_a_link_does_not_lead_to_its_target() {
+        let base = tempfile::tempdir().unwrap();
+        let at = |name: &str| base.path().join(name);
+        fs::create_dir_all(at("kept")).unwrap();
+        fs::write(at("kept/file"), "").unwrap();
+        for name in ["link/", "link//", "link/."] {
+            symlink(at("kept"), at("link")).unwrap();
+            remove(&at(name)).unwrap();
+            assert!(fs::symlink_metadata(at("link")).is_err(), "{name}");
+            assert!(at("kept/file").exists(), "{name}");
+        }
+        remove(&at("kept/")).unwrap();
+        assert!(!at("kept").exists());
     }
 }

@@ -25,6 +25,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(640);
 /// Pause after a connection could not be accepted, because descriptors or memory have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const BACKLOG: i32 = 1024;
+/// Maximum number of header fields in a request: what clients send, and the metadata of a file, which has at most 409 entries.
+const MAX_HEADERS: usize = 512;
 
 pub(super) type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 pub(super) type Respond = Arc<dyn Fn(Request<Body>) -> Answer + Send + Sync>;
@@ -114,6 +116,7 @@ async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, respond: Respon
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE_TIMEOUT)
+        .max_headers(MAX_HEADERS)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = served.await {
         // An error means that the client has left.

@@ -57,10 +57,9 @@ pub struct Launch {
     pub(super) directory: CString,
     pub(super) credentials: Option<Credentials>,
     pub(super) controls: Controls,
-    /// Texts for standard error when no candidate exists, none may be run, or the arguments are too long for the kernel.
+    /// Texts for standard error when no candidate exists, or none may be run.
     pub(super) not_found: Vec<u8>,
     pub(super) not_executable: Vec<u8>,
-    pub(super) too_long: Vec<u8>,
 }
 
 impl Launch {
@@ -95,7 +94,6 @@ impl Launch {
             controls,
             not_found: format!("exec: {command}: not found\n").into_bytes(),
             not_executable: format!("exec: {command}: permission denied\n").into_bytes(),
-            too_long: format!("exec: {command}: argument list too long\n").into_bytes(),
         })
     }
 

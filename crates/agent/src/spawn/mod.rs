@@ -52,11 +52,13 @@ pub enum Step {
     Credentials,
     /// Enter the working directory.
     Directory,
+    /// Pass the arguments and variables, which may be too long for the kernel.
+    Arguments,
 }
 
 impl Step {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Streams, Self::Terminal, Self::Credentials, Self::Directory]
+        [Self::Streams, Self::Terminal, Self::Credentials, Self::Directory, Self::Arguments]
             .into_iter()
             .find(|s| *s as u8 == byte)
     }
@@ -69,6 +71,7 @@ impl std::fmt::Display for Step {
             Self::Terminal => "take the terminal",
             Self::Credentials => "become the user",
             Self::Directory => "enter the working directory",
+            Self::Arguments => "pass the arguments and variables",
         })
     }
 }

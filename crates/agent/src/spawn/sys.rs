@@ -109,7 +109,7 @@ unsafe fn become_program(
                     script[1] = candidate.as_ptr();
                     libc::execve(SHELL.as_ptr(), script.as_ptr(), environment.as_ptr());
                 }
-                libc::E2BIG => refusal = (&launch.too_long, NOT_EXECUTABLE),
+                libc::E2BIG => check(-1, Step::Arguments, report),
                 _ => refusal = (&launch.not_executable, NOT_EXECUTABLE),
             }
         }

@@ -80,6 +80,22 @@ fn files_are_written_read_listed_and_removed() {
 }
 
 #[test]
+fn a_listing_has_a_length() {
+    let place = Place::new();
+    let tree = place.tree();
+    // Each of these characters takes six bytes in JSON.
+    let target = "\u{1}".repeat(4000);
+    let most = (8 << 20) / (6 * target.len());
+    for number in 0..most {
+        symlink(&target, place.inside(&number.to_string())).unwrap();
+    }
+    assert_eq!(tree.list("/", 1).unwrap().len(), most);
+    symlink(&target, place.inside("more")).unwrap();
+    let FileError::Refused(why) = tree.list("/", 1).unwrap_err() else { panic!() };
+    assert_eq!(why, "the paths of the entries below '/' take more than 8 MiB, ask for fewer levels");
+}
+
+#[test]
 fn symbolic_links_lead_nowhere_outside() {
     let place = Place::new();
     let host = place.directory.path().join("host");

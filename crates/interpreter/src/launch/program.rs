@@ -28,10 +28,16 @@ const NODE_HOST: &str = concat!("(() => {", include_str!("../../hosts/kernel.js"
 /// The Bash host. Evaluates cells in one shell.
 pub const BASH: Program = Program {
     name: "bash",
-    arguments: &["--norc", "--noprofile", "-c", include_str!("../../hosts/kernel.bash"), "bash"],
+    arguments: &["--norc", "--noprofile", "-c", BASH_START, include_str!("../../hosts/kernel.bash")],
     needs: None,
-    interrupts: 1,
+    interrupts: 2,
 };
+/// Makes the shell an interactive one, which runs the host where it would prompt. It says on standard error that it has no terminal; if
+/// there is one, as in tests, it must not be the shell's.
+const BASH_START: &str = "exec {__kernel_link}<&0 </dev/null 2>/dev/null
+export __kernel_link PROMPT_COMMAND=$0
+: </dev/tty && exec setsid bash --norc --noprofile --noediting -i
+exec bash --norc --noprofile --noediting -i";
 /// The Ruby host. Evaluates cells at one top level.
 pub const RUBY: Program = Program {
     name: "ruby",

@@ -4,8 +4,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::BodyExt;
 use sandcove_client::{Error, Program, Sandbox};
-use sandcove_wire::envd::filesystem::FileType;
-use serde_json::json;
+use sandcove_wire::envd::filesystem::{EntryInfo, FileType};
+use serde::Serialize;
 use tokio::io::AsyncRead;
 use tokio::time::{Instant, timeout_at};
 
@@ -23,6 +23,14 @@ const MAX_READ: usize = 64 << 20;
 /// Mode of a file that a message creates.
 const MODE: &str = "0755";
 
+/// An entry of a directory, as clients read it.
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    #[serde(rename = "isDir")]
+    is_directory: bool,
+}
+
 /// Carries out a request, and answers it.
 pub(super) async fn carry_out(
     session: &Session,
@@ -33,11 +41,24 @@ pub(super) async fn carry_out(
     let sandbox = session.guest.sandbox();
     match request {
         Files::List(path) => {
-            let listed = sandbox.list_directory(&path, 1).await.map(|entries| {
-                let shown = |entry: &sandcove_wire::envd::filesystem::EntryInfo| json!({ "name": entry.name, "isDir": entry.r#type() == FileType::Directory });
-                entries.iter().map(shown).collect::<Vec<_>>()
+            const WHAT: &str = "listing files in";
+            // The sandbox chooses how long its answer is.
+            let held = match held {
+                Some(held) => held,
+                None => session.guest.large_message().await,
+            };
+            let Some(listed) = in_time(Some(held.deadline), sandbox.list_directory(&path, 1)).await else {
+                let text = format!("error {WHAT} '{path}': it took too long");
+                return session.answer(id, Err::<(), _>(text)).await;
+            };
+            let entries = listed.map_err(|error| worded(WHAT, &path, &error)).map(|entries| {
+                let shown = |entry: EntryInfo| Listed {
+                    is_directory: entry.r#type() == FileType::Directory,
+                    name: entry.name,
+                };
+                entries.into_iter().map(shown).collect::<Vec<_>>()
             });
-            session.answer(id, listed.map_err(|error| worded("listing files in", &path, &error))).await
+            session.answer_held(id, entries, Some(held)).await
         }
         Files::Read(path, encoding) => {
             let (content, held) = match read(&session.guest, &path).await {
@@ -157,7 +178,7 @@ async fn write(sandbox: &Sandbox, path: &str, content: Vec<u8>) -> Result<(), St
     written.map_err(|error| worded(WHAT, path, &error))
 }
 
-/// Writes a file as root. One that is new gets the mode.
+/// Writes a file as root. One that is new gets the mode, and another one keeps its owner.
 pub(super) async fn store(
     sandbox: &Sandbox,
     path: &str,
@@ -165,9 +186,15 @@ pub(super) async fn store(
     size: Option<u64>,
     mode: &str,
 ) -> Result<(), Error> {
-    let is_new = sandbox.stat(path).await?.is_none();
-    sandbox.upload(path, Some("root"), content, size).await?;
-    if is_new {
+    let mut found = sandbox.stat(path).await?;
+    if let Some(target) = found.as_ref().and_then(|found| found.symlink_target.clone()) {
+        found = sandbox.stat(&target).await?;
+    }
+    // The agent makes its user the owner. Owners without a name have a number in its place.
+    let owner =
+        found.as_ref().map(|found| found.owner.as_str()).filter(|owner| owner.parse::<u32>().is_err());
+    sandbox.upload(path, owner.or(Some("root")), content, size).await?;
+    if found.is_none() {
         let program = Program {
             program: "chmod".to_owned(),
             arguments: [mode, "--", path].map(str::to_owned).into(),

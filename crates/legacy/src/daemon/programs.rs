@@ -215,7 +215,8 @@ async fn begin(session: &Session, start: &Start) -> Result<Process, String> {
     if let Some(line) = &start.line {
         arguments.extend(["-c".to_owned(), line.clone()]);
     }
-    let cwd = Some(start.cwd.clone()).filter(|cwd| !cwd.is_empty());
+    // The agent would start a program without a directory in that of the template.
+    let cwd = Some(if start.cwd.is_empty() { "~".to_owned() } else { start.cwd.clone() });
     let program = Program { program: "/bin/bash".to_owned(), arguments, envs, cwd, user: None, input };
     let (service, name) = (start.program.service(), start.program.name());
     match sandbox.start_program(&program).await {
@@ -355,18 +356,7 @@ impl Output<'_> {
     /// Sends the lines that are whole, and leaves the rest.
     async fn lines(&mut self, channel: Channel, buffer: &mut BytesMut) -> Result<(), Gone> {
         loop {
-            let line = match buffer.iter().position(|byte| *byte == b'\n') {
-                Some(end) => {
-                    let line = buffer.split_to(end);
-                    buffer.advance(1);
-                    line
-                }
-                None if buffer.len() > MAX_LINE => {
-                    let end = whole_characters(buffer);
-                    buffer.split_to(end)
-                }
-                None => return Ok(()),
-            };
+            let Some(line) = take_line(buffer) else { return Ok(()) };
             self.line(channel, &line).await?;
         }
     }
@@ -386,12 +376,33 @@ impl Output<'_> {
 
     /// Sends text of a terminal, and leaves a character of which bytes are missing, unless these are the last bytes.
     async fn data(&mut self, buffer: &mut BytesMut, is_last: bool) -> Result<(), Gone> {
-        let end = if is_last { buffer.len() } else { whole_characters(buffer) };
-        if end == 0 {
-            return Ok(());
+        loop {
+            let piece = &buffer[..buffer.len().min(MAX_LINE)];
+            let is_rest = piece.len() == buffer.len();
+            let end = if is_last && is_rest { piece.len() } else { whole_characters(piece) };
+            if end == 0 {
+                return Ok(());
+            }
+            let data = buffer.split_to(end);
+            self.session.event(self.program, Channel::Data, &String::from_utf8_lossy(&data)).await?;
         }
-        let data = buffer.split_to(end);
-        self.session.event(self.program, Channel::Data, &String::from_utf8_lossy(&data)).await
+    }
+}
+
+/// Takes the first line, without its end, if it is whole. A line that is too long is cut.
+fn take_line(buffer: &mut BytesMut) -> Option<BytesMut> {
+    let piece = &buffer[..buffer.len().min(MAX_LINE)];
+    match piece.iter().position(|byte| *byte == b'\n') {
+        Some(end) => {
+            let line = buffer.split_to(end);
+            buffer.advance(1);
+            Some(line)
+        }
+        None if piece.len() == MAX_LINE => {
+            let end = whole_characters(piece);
+            Some(buffer.split_to(end))
+        }
+        None => None,
     }
 }
 
@@ -418,6 +429,23 @@ pub(super) fn now() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_taken_whole_unless_they_are_too_long() {
+        let mut buffer = BytesMut::from(&b"a\n\nb"[..]);
+        assert_eq!(take_line(&mut buffer).unwrap(), "a");
+        assert_eq!(take_line(&mut buffer).unwrap(), "");
+        assert!(take_line(&mut buffer).is_none());
+        assert_eq!(buffer, "b");
+        // As long as one message of the agent, and with an end.
+        let mut buffer = BytesMut::from(format!("{}\n", "€".repeat(MAX_LINE)).as_str());
+        let mut length = 0;
+        while let Some(line) = take_line(&mut buffer) {
+            assert!(line.len() <= MAX_LINE && std::str::from_utf8(&line).is_ok());
+            length += line.len();
+        }
+        assert_eq!((length, buffer.len()), (3 * MAX_LINE, 0));
+    }
 
     #[test]
     fn a_character_is_not_cut() {

@@ -10,7 +10,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::programs::Programs;
 use super::{files, ports, watch};
-use crate::guest::{Guest, LargeMessage, MAX_MESSAGE, Permit};
+use crate::guest::{Guest, LargeMessage, MAX_MESSAGE, Permit, SMALL_MESSAGE};
 use crate::outbox::{Content, Gone, Outbox};
 use crate::rpc::{self, Call, Channel, Id, ProgramId, Request, Topic};
 use crate::socket::{self, Message, Receive};
@@ -186,6 +186,8 @@ impl Session {
             Err(message) => rpc::failure(&id, message),
         };
         drop(result);
+        // A small answer may wait for its client as long as it takes.
+        let held = held.filter(|_| text.len() > SMALL_MESSAGE);
         let sent = self.outbox.send_held(Content::Text(text), held).await;
         if sent.is_err() {
             // A client that is only slow would wait for this answer for ever.

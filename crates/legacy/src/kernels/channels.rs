@@ -5,12 +5,13 @@ use std::sync::Arc;
 use http::{Request, Response, StatusCode};
 use sandcove_wire::interpreter::ExecutionRequest;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
 
-use super::message::{Cell, Reading, read};
+use super::message::{Cell, Reading, Step, read};
 use super::{find, wants_channels};
 use crate::answer::{Body, Refused};
-use crate::guest::{Guest, SMALL_MESSAGE};
-use crate::outbox::{Gone, Outbox};
+use crate::guest::{Guest, LargeMessage, SMALL_MESSAGE};
+use crate::outbox::{Content, Gone, Outbox};
 use crate::socket::{self, Message, Receive};
 
 /// Cells of one connection that wait for those before them.
@@ -18,6 +19,9 @@ const MAX_CELLS: usize = 64;
 
 /// Code of one connection that waits, bytes.
 const MAX_CODE: usize = 2 << 20;
+
+/// Maximum length of an event of the code interpreter, bytes.
+const MAX_EVENT: usize = 8 << 20;
 
 /// A cell to run.
 struct Queued {
@@ -53,13 +57,15 @@ pub(super) async fn open<B>(
     let (cells, queue) = mpsc::channel(MAX_CELLS);
     let cells = Cells { queue: cells, room: Arc::new(Semaphore::new(MAX_CODE)) };
     let (runner, answers) = (guest.clone(), outbox.clone());
+    let left = CancellationToken::new();
+    let has_left = left.clone();
     // Cells outlive the connection, as their kernel does, and count as one until they have ended.
     tokio::spawn(async move {
         let _held = (held, place);
-        run_all(runner, answers, context, queue).await;
+        run_all(&Runner { guest: runner, outbox: answers, context, left }, queue).await;
     });
     tokio::spawn(async move {
-        socket::serve(upgrade, &guest, outbox, outgoing, cells).await;
+        has_left.run_until_cancelled(socket::serve(upgrade, &guest, outbox, outgoing, cells)).await;
     });
     answer
 }
@@ -92,52 +98,79 @@ impl Receive for Cells {
     }
 }
 
+/// What runs the cells of a connection.
+struct Runner {
+    guest: Guest,
+    outbox: Outbox,
+    context: String,
+    /// Cancelled when the client does not take what it is sent.
+    left: CancellationToken,
+}
+
 /// Runs the cells of a connection one after the other, until the sandbox ends.
-async fn run_all(guest: Guest, outbox: Outbox, context: String, mut queue: mpsc::Receiver<Queued>) {
-    let ended = guest.ended().clone();
+async fn run_all(runner: &Runner, mut queue: mpsc::Receiver<Queued>) {
+    let ended = runner.guest.ended().clone();
     let work = async {
         while let Some(queued) = queue.recv().await {
-            run(&guest, &outbox, &context, queued).await;
+            runner.run(queued).await;
         }
     };
     ended.run_until_cancelled(work).await;
 }
 
-async fn run(guest: &Guest, outbox: &Outbox, context: &str, queued: Queued) {
-    let Queued { mut cell, code, room } = queued;
-    let mut client = Client { outbox, is_gone: false };
-    let Some(_permit) = guest.permit() else {
-        let why = "the sandbox has as many connections as it may, try again";
-        return client.send(cell.failed(why)).await;
-    };
-    let request =
-        ExecutionRequest { code, context_id: Some(context.to_owned()), language: None, env_vars: None };
-    let started = guest.sandbox().start_code(&request).await;
-    drop((request, room));
-    let mut execution = match started {
-        Ok(execution) => execution,
-        Err(error) => return client.send(cell.failed(&error.to_string())).await,
-    };
-    loop {
-        match execution.next().await {
-            Ok(Some(event)) => client.send(cell.event(event)).await,
-            Ok(None) => return client.send(cell.end()).await,
-            Err(error) => return client.send(cell.failed(&error.to_string())).await,
+impl Runner {
+    async fn run(&self, Queued { mut cell, code, room }: Queued) {
+        let Some(_permit) = self.guest.permit() else {
+            let why = "the sandbox has as many connections as it may, try again";
+            return self.send(cell.failed(why), None).await;
+        };
+        let request = ExecutionRequest::new(code).context(self.context.as_str());
+        let started = self.guest.sandbox().start_code(&request).await;
+        drop((request, room));
+        let mut execution = match started {
+            Ok(execution) => execution,
+            Err(error) => return self.send(cell.failed(&error.to_string()), None).await,
+        };
+        loop {
+            let line = match execution.line(MAX_EVENT).await {
+                Ok(Some(Some(line))) => line,
+                Ok(Some(None)) => {
+                    self.send(cell.left_out(), None).await;
+                    continue;
+                }
+                Ok(None) => {
+                    let why = "the end of the execution was not reported";
+                    return self.send(cell.failed(why), None).await;
+                }
+                Err(error) => return self.send(cell.failed(&error.to_string()), None).await,
+            };
+            let large = match line.len() > SMALL_MESSAGE {
+                true => Some(self.guest.large_message().await),
+                false => None,
+            };
+            let step = cell.line(&line);
+            drop(line);
+            match step {
+                Ok(Step::Messages(messages)) => self.send(messages, large).await,
+                Ok(Step::End) => {
+                    self.send(cell.end(), None).await;
+                    // To the end of the body, so that the next request finds the connections open, here and in the server.
+                    while let Ok(Some(_)) = execution.line(SMALL_MESSAGE).await {}
+                    return;
+                }
+                Err(error) => return self.send(cell.failed(&error.to_string()), None).await,
+            }
         }
     }
-}
 
-/// The client that has sent the cells, if it is still there.
-struct Client<'a> {
-    outbox: &'a Outbox,
-    is_gone: bool,
-}
-
-impl Client<'_> {
-    async fn send(&mut self, messages: Vec<String>) {
-        for message in messages {
-            if !self.is_gone {
-                self.is_gone = self.outbox.text(message).await.is_err();
+    /// Sends messages to the client, if it is still there; the last one with the permission to keep it in memory.
+    async fn send(&self, mut messages: Vec<String>, large: Option<LargeMessage>) {
+        let last = messages.pop().map(|last| (last, large));
+        let sent = messages.into_iter().map(|message| (message, None)).chain(last);
+        for (message, large) in sent {
+            if self.left.is_cancelled() || self.outbox.send_held(Content::Text(message), large).await.is_err()
+            {
+                self.left.cancel();
             }
         }
     }

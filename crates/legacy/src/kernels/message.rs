@@ -1,12 +1,13 @@
 //! Messages of Jupyter, as far as clients send and read them (contract: legacy-v0, section 5).
 
-use sandcove_wire::interpreter::{Event, ExecutionError};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 /// Maximum length of the names that a client gives, bytes.
 const MAX_NAME: usize = 256;
+/// Maximum length of an error, bytes: it is kept until the end of its cell.
+const MAX_ERROR: usize = 1 << 20;
 
 /// A message of a client.
 #[derive(Debug)]
@@ -24,7 +25,8 @@ pub(crate) struct Cell {
     parent: Header,
     count: u64,
     is_started: bool,
-    error: Option<ExecutionError>,
+    /// Content of the message about the error.
+    error: Option<String>,
     sent: u64,
 }
 
@@ -67,64 +69,168 @@ pub(crate) fn read(text: &str) -> Reading {
     }
 }
 
+/// A line of the code interpreter (contract: interpreter, section 3). Its values stay text, which goes on as it is: a sandbox chooses what
+/// they are, and a value that was read would take many times the memory of its text.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Line<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    execution_count: u64,
+    is_main_result: bool,
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    value: Option<&'a RawValue>,
+    #[serde(borrow)]
+    traceback: Option<&'a RawValue>,
+    #[serde(borrow)]
+    text: Option<&'a RawValue>,
+    #[serde(borrow)]
+    html: Option<&'a RawValue>,
+    #[serde(borrow)]
+    markdown: Option<&'a RawValue>,
+    #[serde(borrow)]
+    svg: Option<&'a RawValue>,
+    #[serde(borrow)]
+    png: Option<&'a RawValue>,
+    #[serde(borrow)]
+    jpeg: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pdf: Option<&'a RawValue>,
+    #[serde(borrow)]
+    latex: Option<&'a RawValue>,
+    #[serde(borrow)]
+    json: Option<&'a RawValue>,
+    #[serde(borrow)]
+    javascript: Option<&'a RawValue>,
+    #[serde(borrow)]
+    extra: Option<&'a RawValue>,
+}
+
+impl Line<'_> {
+    /// The MIME bundle of a result, without what only this interpreter has.
+    fn bundle(&self) -> String {
+        let members = [
+            ("text/plain", self.text),
+            ("text/html", self.html),
+            ("text/markdown", self.markdown),
+            ("image/svg+xml", self.svg),
+            ("image/png", self.png),
+            ("image/jpeg", self.jpeg),
+            ("application/pdf", self.pdf),
+            ("text/latex", self.latex),
+            ("application/json", self.json),
+            ("application/javascript", self.javascript),
+        ];
+        let extra = self.extra.and_then(|extra| extra.get().strip_prefix('{')?.strip_suffix('}'));
+        let mut bundle = format!("{{{}", extra.unwrap_or_default().trim());
+        for (mime, value) in members {
+            if let Some(value) = value {
+                let comma = if bundle.len() > 1 { "," } else { "" };
+                bundle.extend([comma, "\"", mime, "\":", value.get()]);
+            }
+        }
+        bundle.push('}');
+        bundle
+    }
+}
+
+/// What a line of the code interpreter leads to.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Messages to the client, of which the last may be as long as the line.
+    Messages(Vec<String>),
+    /// The end of the cell.
+    End,
+}
+
 impl Cell {
     fn new(parent: Header) -> Self {
         Self { parent, count: 0, is_started: false, error: None, sent: 0 }
     }
 
-    /// The messages for an event.
-    pub(crate) fn event(&mut self, event: Event) -> Vec<String> {
-        if let Event::NumberOfExecutions { execution_count } = event {
-            if self.is_started {
-                return Vec::new();
-            }
-            self.count = execution_count;
+    /// Reads a line of the code interpreter.
+    ///
+    /// # Errors
+    /// If the line is no event.
+    pub(crate) fn line(&mut self, line: &[u8]) -> serde_json::Result<Step> {
+        if line.is_empty() {
+            return Ok(Step::Messages(Vec::new()));
         }
+        let line: Line<'_> = serde_json::from_slice(line)?;
+        let text = |member: Option<&RawValue>| member.map_or("\"\"", RawValue::get).to_owned();
+        let (kind, content) = match line.kind {
+            "number_of_executions" if self.is_started => return Ok(Step::Messages(Vec::new())),
+            "number_of_executions" => {
+                self.count = line.execution_count;
+                return Ok(Step::Messages(self.start()));
+            }
+            "stdout" | "stderr" => {
+                ("stream", format!(r#"{{"name":"{}","text":{}}}"#, line.kind, text(line.text)))
+            }
+            "result" if line.is_main_result => (
+                "execute_result",
+                format!(r#"{{"data":{},"metadata":{{}},"execution_count":{}}}"#, line.bundle(), self.count),
+            ),
+            "result" => ("display_data", format!(r#"{{"data":{},"metadata":{{}}}}"#, line.bundle())),
+            "error" => {
+                let parts = [line.name, line.value, line.traceback];
+                let length: usize = parts.iter().flatten().map(|part| part.get().len()).sum();
+                return Ok(Step::Messages(match length > MAX_ERROR {
+                    true => self.kernel_error("the error takes more than 1 MiB"),
+                    false => self.error(parts.map(text)),
+                }));
+            }
+            "end_of_execution" => return Ok(Step::End),
+            _ => return Ok(Step::Messages(Vec::new())),
+        };
         let mut messages = self.start();
-        match event {
-            Event::Stdout(output) => {
-                messages.push(self.message("stream", json!({ "name": "stdout", "text": output.text })));
-            }
-            Event::Stderr(output) => {
-                messages.push(self.message("stream", json!({ "name": "stderr", "text": output.text })));
-            }
-            Event::Result(result) => {
-                let (kind, is_main) =
-                    if result.is_main_result { ("execute_result", true) } else { ("display_data", false) };
-                let mut content = json!({ "data": result.into_bundle(), "metadata": {} });
-                if is_main {
-                    content["execution_count"] = self.count.into();
-                }
-                messages.push(self.message(kind, content));
-            }
-            Event::Error(error) => {
-                messages.push(self.message("error", shown(&error)));
-                self.error = Some(error);
-            }
-            Event::NumberOfExecutions { .. } | Event::Keepalive | Event::EndOfExecution => {}
-        }
+        messages.push(self.message(kind, &content));
+        Ok(Step::Messages(messages))
+    }
+
+    /// The messages for an event that is too long to be read.
+    pub(crate) fn left_out(&mut self) -> Vec<String> {
+        let mut messages = self.start();
+        let text = "an output of more than 8 MiB was left out\n";
+        messages.push(self.message("stream", &json!({ "name": "stderr", "text": text }).to_string()));
         messages
     }
 
     /// The messages at the end.
     pub(crate) fn end(&mut self) -> Vec<String> {
         let mut messages = self.start();
-        let mut content = match &self.error {
-            Some(error) => shown(error),
-            None => json!({ "status": "ok", "user_expressions": {}, "payload": [] }),
-        };
-        content["execution_count"] = self.count.into();
-        messages.push(self.message("execute_reply", content));
-        messages.push(self.message("status", json!({ "execution_state": "idle" })));
+        let count = self.count;
+        let content = self.error.take().unwrap_or_else(|| {
+            json!({ "status": "ok", "user_expressions": {}, "payload": [], "execution_count": count })
+                .to_string()
+        });
+        messages.push(self.message("execute_reply", &content));
+        messages.push(self.message("status", &json!({ "execution_state": "idle" }).to_string()));
         messages
     }
 
     /// The messages when the cell cannot be run to its end.
     pub(crate) fn failed(&mut self, why: &str) -> Vec<String> {
-        let error =
-            ExecutionError { name: "KernelError".into(), value: why.to_owned(), traceback: String::new() };
-        let mut messages = self.event(Event::Error(error));
+        let mut messages = self.kernel_error(why);
         messages.extend(self.end());
+        messages
+    }
+
+    fn kernel_error(&mut self, why: &str) -> Vec<String> {
+        self.error(["KernelError", why, ""].map(|part| Value::from(part).to_string()))
+    }
+
+    /// The messages for an error of this name, value and traceback, each as JSON.
+    fn error(&mut self, [name, value, traceback]: [String; 3]) -> Vec<String> {
+        let mut messages = self.start();
+        let content = format!(
+            r#"{{"status":"error","ename":{name},"evalue":{value},"traceback":[{traceback}],"execution_count":{}}}"#,
+            self.count
+        );
+        messages.push(self.message("error", &content));
+        self.error = Some(content);
         messages
     }
 
@@ -133,40 +239,29 @@ impl Cell {
         if std::mem::replace(&mut self.is_started, true) {
             return Vec::new();
         }
-        let busy = self.message("status", json!({ "execution_state": "busy" }));
+        let busy = self.message("status", &json!({ "execution_state": "busy" }).to_string());
         // The code is known to the client, and may be large.
-        let input = self.message("execute_input", json!({ "code": "", "execution_count": self.count }));
-        vec![busy, input]
+        let input = json!({ "code": "", "execution_count": self.count }).to_string();
+        vec![busy, self.message("execute_input", &input)]
     }
 
-    fn message(&mut self, kind: &str, content: Value) -> String {
+    /// A message whose content is JSON.
+    fn message(&mut self, kind: &str, content: &str) -> String {
         self.sent += 1;
         let Header { msg_id, session, msg_type } = &self.parent;
         let own_id = format!("{msg_id}_{}", self.sent);
         let channel = if kind == "execute_reply" { "shell" } else { "iopub" };
         let header = |id: &str, kind: &str| json!({ "msg_id": id, "msg_type": kind, "session": session, "username": "e2b", "version": "5.3" });
-        let message = json!({
-            "header": header(&own_id, kind),
-            "msg_id": own_id,
-            "msg_type": kind,
-            "parent_header": header(msg_id, msg_type),
-            "metadata": {},
-            "content": content,
-            "buffers": [],
-            "channel": channel,
-        });
-        message.to_string()
+        let (own, parent) = (header(&own_id, kind), header(msg_id, msg_type));
+        let own_id = Value::from(own_id);
+        format!(
+            r#"{{"header":{own},"msg_id":{own_id},"msg_type":"{kind}","parent_header":{parent},"metadata":{{}},"content":{content},"buffers":[],"channel":"{channel}"}}"#
+        )
     }
-}
-
-fn shown(error: &ExecutionError) -> Value {
-    json!({ "status": "error", "ename": error.name, "evalue": error.value, "traceback": [error.traceback] })
 }
 
 #[cfg(test)]
 mod tests {
-    use sandcove_wire::interpreter::{Output, ResultData};
-
     use super::*;
 
     const REQUEST: &str = r#"{"header": {"msg_id": "m1", "username": "e2b", "session": "s", "msg_type": "execute_request",
@@ -188,17 +283,25 @@ mod tests {
         values.map(kind).collect()
     }
 
+    fn step(cell: &mut Cell, line: &str) -> Vec<String> {
+        let Step::Messages(messages) = cell.line(line.as_bytes()).unwrap() else { panic!() };
+        messages
+    }
+
     #[test]
     fn a_cell_is_busy_starts_and_is_idle_once() {
         let mut cell = cell();
-        let output = Output { text: "x".into(), timestamp: String::new() };
-        let mut messages = cell.event(Event::NumberOfExecutions { execution_count: 3 });
-        messages.extend(cell.event(Event::Stdout(output)));
-        messages.extend(cell.event(Event::Result(Box::new(ResultData {
-            text: Some("1".into()),
-            is_main_result: true,
-            ..ResultData::default()
-        }))));
+        let mut messages = Vec::new();
+        for line in [
+            "",
+            r#"{"type":"number_of_executions","execution_count":3}"#,
+            r#"{"type":"keepalive"}"#,
+            r#"{"type":"stdout","text":"x","timestamp":"t"}"#,
+            r#"{"type":"result","text":"1","html":null,"data":{"a":[1]},"extra":{},"is_main_result":true}"#,
+        ] {
+            messages.extend(step(&mut cell, line));
+        }
+        assert!(matches!(cell.line(br#"{"type":"end_of_execution"}"#), Ok(Step::End)));
         messages.extend(cell.end());
         let expected =
             ["status busy", "execute_input", "stream", "execute_result", "execute_reply", "status idle"];
@@ -221,6 +324,42 @@ mod tests {
             (&reply["content"]["status"], &reply["content"]["evalue"]),
             (&json!("error"), &json!("gone"))
         );
+    }
+
+    #[test]
+    fn values_of_events_go_on_as_they_are() {
+        let mut cell = cell();
+        let line =
+            r#"{"type":"result","json":{"a": [1, 2]},"extra":{ "x/y": {"z": 1} },"is_main_result":false}"#;
+        let messages = step(&mut cell, line);
+        assert_eq!(kinds(&messages), ["status busy", "execute_input", "display_data"]);
+        let content =
+            r#""content":{"data":{"x/y": {"z": 1},"application/json":{"a": [1, 2]}},"metadata":{}}"#;
+        assert!(messages[2].contains(content), "{}", messages[2]);
+        // Deeper than values can be read.
+        let deep = format!("{}{}", "[".repeat(1000), "]".repeat(1000));
+        let messages = step(&mut cell, &format!(r#"{{"type":"result","json":{deep},"extra":{{}}}}"#));
+        assert!(messages[0].contains(&format!(r#""data":{{"application/json":{deep}}}"#)));
+        for line in ["{", "7", r#"{"type":3}"#, r#"{"type":"result","json":}"#] {
+            assert!(cell.line(line.as_bytes()).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn an_error_is_repeated_at_the_end_unless_it_is_too_long() {
+        for (value, expected) in [("é", "é"), (&"x".repeat(MAX_ERROR), "the error takes more than 1 MiB")] {
+            let mut cell = cell();
+            let line = format!(r#"{{"type":"error","name":"A","value":"{value}","traceback":"at"}}"#);
+            let mut messages = step(&mut cell, &line);
+            messages.extend(cell.end());
+            for (at, kind) in [(2, "error"), (3, "execute_reply")] {
+                let message: Value = serde_json::from_str(&messages[at]).unwrap();
+                assert_eq!(
+                    (&message["msg_type"], &message["content"]["evalue"]),
+                    (&json!(kind), &json!(expected))
+                );
+            }
+        }
     }
 
     #[test]

@@ -129,9 +129,11 @@ where
         };
         // A text in JSON is one in Python too.
         let code = format!("__import__('os').chdir({})", Value::from(path.as_str()));
-        let request =
-            ExecutionRequest { code, context_id: Some(context.id.clone()), language: None, env_vars: None };
-        guest.sandbox().run_code(&request, |_| {}).await.map_err(|error| Refused::from(&error))?;
+        let request = ExecutionRequest::new(code).context(context.id.as_str());
+        let refused = |error| Refused::from(&error);
+        let mut execution = guest.sandbox().start_code(&request).await.map_err(refused)?;
+        // What the kernel says to this is of no use to anybody.
+        while execution.line(0).await.map_err(refused)?.is_some() {}
     }
     Ok((StatusCode::OK, session(&context, path)))
 }

@@ -4,15 +4,15 @@
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::{FutureExt, stream};
 use http::{HeaderValue, StatusCode, header};
 use sandcove_wire::api::build as wire;
 
 use super::auth::{Caller, Reader};
 use super::body::{self, Optional};
 use super::templates::Named;
-use crate::Result;
-use crate::state::App;
+use crate::state::{App, EXPORTS};
+use crate::{Error, Result};
 
 /// Answers with a template as an archive of an OCI layout.
 pub(super) async fn export(
@@ -20,6 +20,9 @@ pub(super) async fn export(
     Reader(team): Reader,
     Named(reference): Named,
 ) -> Result<Response> {
+    // Not waited for, as this call has one of the turns at reading.
+    let turn = app.exports().take(team.id).now_or_never().flatten();
+    let turn = turn.ok_or(Error::TooManyAtOnce { max: EXPORTS, what: "exports of templates" })?;
     let mut template = app.templates().resolve(&team, &reference).await?;
     let pieces = loop {
         let alias = template.info.aliases().into_iter().next();
@@ -37,7 +40,9 @@ pub(super) async fn export(
             }
         }
     };
-    let body = stream::unfold(pieces, |mut pieces| async { Some((pieces.recv().await?, pieces)) });
+    let body = stream::unfold((pieces, turn), |(mut pieces, turn)| async {
+        Some((pieces.recv().await?, (pieces, turn)))
+    });
     let kind = HeaderValue::from_static("application/x-tar");
     Ok(([(header::CONTENT_TYPE, kind)], Body::from_stream(body)).into_response())
 }

@@ -151,6 +151,7 @@ fn status(error: &Error) -> StatusCode {
         | Error::IdempotencyOutcomeUnknown => StatusCode::CONFLICT,
         Error::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
         Error::TooManySandboxes(_)
+        | Error::TooManyAtOnce { .. }
         | Error::TooManyPaused(_)
         | Error::TooManyBuilds(_)
         | Error::TooManyDeliveries(_)
@@ -231,6 +232,7 @@ fn error_code(error: &Error) -> Option<&'static str> {
         | Error::InTransition(_)
         | Error::BeingKilled(_)
         | Error::TooManySandboxes(_)
+        | Error::TooManyAtOnce { .. }
         | Error::TooManyPaused(_)
         | Error::SnapshotsTooLarge(_)
         | Error::PoolNearlyFull(_)

@@ -41,7 +41,7 @@ pub(super) async fn wait_for_turn(app: &App, team: Uuid, parts: &Parts) {
     if let Some(Slot(given)) = parts.extensions.get()
         && parts.method == Method::GET
         && given.turn.get().is_none()
-        && let Some(turn) = app.turns().take(team).await
+        && let Some(turn) = app.reads().take(team).await
     {
         let _ = given.turn.set(turn);
     }

@@ -20,7 +20,7 @@ use super::auth::bearer;
 use super::body::{self, Optional};
 use super::error::StringCoded;
 use super::params::{Id, Query, invalid};
-use crate::state::App;
+use crate::state::{App, UPLOADS};
 use crate::{Error, Result};
 
 /// Maximum number of levels below a directory that a list shows.
@@ -33,6 +33,7 @@ type ContentResult<T> = std::result::Result<T, StringCoded>;
 /// The volume of an authorized request, and the path in it.
 pub(super) struct Opened {
     id: Uuid,
+    team: Uuid,
     volume: VolumeFiles,
     path: String,
     query: Query,
@@ -50,7 +51,8 @@ impl FromRequestParts<App> for Opened {
         }
         let query = Query::from_request_parts(parts, app).await?;
         let path = query.text("path").ok_or_else(|| invalid("path", "is required"))?.to_owned();
-        Ok(Self { id, volume: app.volumes().open(id).await?, path, query })
+        let (volume, team) = app.volumes().open(id).await?;
+        Ok(Self { id, team, volume, path, query })
     }
 }
 
@@ -120,9 +122,15 @@ pub(super) async fn read(opened: Opened) -> ContentResult<Response> {
     Ok((headers, Body::from_stream(ReaderStream::with_capacity(file, 64 << 10))).into_response())
 }
 
-pub(super) async fn write(opened: Opened, request: Request) -> ContentResult<Response> {
+pub(super) async fn write(
+    State(app): State<App>,
+    opened: Opened,
+    request: Request,
+) -> ContentResult<Response> {
     let attributes = opened.attributes()?;
     opened.is_forced()?;
+    let turn = tokio::time::timeout(UPLOAD_TIMEOUT, app.uploads().take(opened.team)).await;
+    let _turn = turn.map_err(|_| Error::TooManyAtOnce { max: UPLOADS, what: "uploads to volumes" })?;
     let begun = opened.volume.begin_upload(&opened.path, attributes, &fresh_name()).await;
     let (upload, file) = match begun {
         Ok(begun) => begun,

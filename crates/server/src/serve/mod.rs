@@ -51,6 +51,8 @@ use report::Report;
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 /// Maximum size of the head of a request over HTTP/1, bytes.
 const MAX_HEAD: usize = 128 << 10;
+/// Maximum number of header fields in a request over HTTP/1: as many as the agents take.
+const MAX_HEADERS: usize = 512;
 /// Maximum number of requests at once on a connection of HTTP/2.
 const MAX_STREAMS: u32 = 200;
 /// Maximum size of the head of a request over HTTP/2, bytes: there may be as many of them as requests.
@@ -222,7 +224,7 @@ impl Server {
         // Both versions of the protocol. No timers of theirs: on HTTP/1, the one for heads also ends connections that wait for
         // another request; on HTTP/2, some clients answer a ping only while they read.
         let mut builder = auto::Builder::new(TokioExecutor::new()).title_case_headers(true);
-        builder.http1().max_buf_size(MAX_HEAD);
+        builder.http1().max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
         builder
             .http2()
             .max_concurrent_streams(MAX_STREAMS)

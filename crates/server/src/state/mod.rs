@@ -29,7 +29,7 @@ use crate::volumes::Volumes;
 use crate::{Error, Result, activity, events};
 
 pub(crate) use limiter::{Allowance, Limiter};
-pub(crate) use turns::{Turn, Turns};
+pub(crate) use turns::{EXPORTS, Turn, Turns, UPLOADS};
 pub(crate) use upload_links::UploadLinks;
 
 /// A server; clones share its state.
@@ -51,7 +51,9 @@ struct Inner {
     telemetry: Arc<Telemetry>,
     audit: Audit,
     limiter: Limiter,
-    turns: Turns,
+    reads: Turns,
+    uploads: Turns,
+    exports: Turns,
     new_key: Option<Secret>,
     local_addr: OnceLock<SocketAddr>,
     draining: AtomicBool,
@@ -116,7 +118,9 @@ impl App {
             telemetry,
             audit,
             limiter: Limiter::new(config.rate_limit),
-            turns: Turns::default(),
+            reads: Turns::new(turns::READS),
+            uploads: Turns::new(UPLOADS),
+            exports: Turns::new(EXPORTS),
             config,
             store,
             sandboxes,
@@ -217,8 +221,18 @@ impl App {
     }
 
     /// The turns of teams at calls that only read.
-    pub(crate) fn turns(&self) -> &Turns {
-        &self.inner.turns
+    pub(crate) fn reads(&self) -> &Turns {
+        &self.inner.reads
+    }
+
+    /// The turns of teams at uploads to volumes.
+    pub(crate) fn uploads(&self) -> &Turns {
+        &self.inner.uploads
+    }
+
+    /// The turns of teams at exports of templates.
+    pub(crate) fn exports(&self) -> &Turns {
+        &self.inner.exports
     }
 
     /// The rate limiter of the API.

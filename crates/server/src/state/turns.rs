@@ -1,5 +1,6 @@
-//! Turns at calls of the API that only read, for each team. A team may ask for as many lists at once as its connections carry. If all were made at
-//! once, they would be in memory together, and calls of other teams would wait behind them for a processor.
+//! Turns at what a team may do a few times at once. It may ask for as many lists, and keep open as many uploads to volumes and exports of
+//! templates, as its connections carry. If all lists were made at once, they would be in memory together, and calls of other teams would wait
+//! behind them for a processor; and uploads and exports have places that all teams share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,21 +9,33 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
 /// Maximum number of calls of one team that are answered at once.
-const MAX_AT_ONCE: usize = 8;
+pub(super) const READS: usize = 8;
+/// Maximum number of files that one team uploads to volumes at once.
+pub(crate) const UPLOADS: usize = 64;
+/// Maximum number of templates that one team exports at once.
+pub(crate) const EXPORTS: usize = 8;
 
 /// The turns of all teams.
-#[derive(Debug, Default)]
-pub(crate) struct Turns(Mutex<HashMap<Uuid, Arc<Semaphore>>>);
+#[derive(Debug)]
+pub(crate) struct Turns {
+    at_once: usize,
+    teams: Mutex<HashMap<Uuid, Arc<Semaphore>>>,
+}
 
 /// A turn, until it is dropped.
 pub(crate) type Turn = OwnedSemaphorePermit;
 
 impl Turns {
+    /// Turns, of which each team may have this many at once.
+    pub(super) fn new(at_once: usize) -> Self {
+        Self { at_once, teams: Mutex::default() }
+    }
+
     /// Waits for a turn of `team`, first come, first served. There is always one to come.
     pub(crate) async fn take(&self, team: Uuid) -> Option<Turn> {
         let of_team = {
-            let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            turns.entry(team).or_insert_with(|| Arc::new(Semaphore::new(MAX_AT_ONCE))).clone()
+            let mut teams = self.teams.lock().unwrap_or_else(PoisonError::into_inner);
+            teams.entry(team).or_insert_with(|| Arc::new(Semaphore::new(self.at_once))).clone()
         };
         of_team.acquire_owned().await.ok()
     }
@@ -36,9 +49,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_team_waits_for_itself_and_for_no_other() {
-        let turns = Turns::default();
+        let turns = Turns::new(8);
         let mut taken = Vec::new();
-        for _ in 0..MAX_AT_ONCE {
+        for _ in 0..8 {
             taken.push(turns.take(Uuid::nil()).await.unwrap());
         }
         assert!(turns.take(Uuid::nil()).now_or_never().is_none());

@@ -67,13 +67,17 @@ impl Store {
         Ok(row.try_get("n")?)
     }
 
-    /// Whether any team has a volume with this id.
-    pub(crate) async fn has_volume(&self, id: Uuid) -> Result<bool> {
-        let row = sqlx::query("SELECT 1 FROM volumes WHERE id = $1")
+    /// The team that has the volume with this id.
+    pub(crate) async fn team_of_volume(&self, id: Uuid) -> Result<Option<Uuid>> {
+        let row = sqlx::query("SELECT team_id FROM volumes WHERE id = $1")
             .bind(id.to_string())
             .fetch_optional(&self.read)
             .await?;
-        Ok(row.is_some())
+        row.map(|row| {
+            let team: String = row.try_get("team_id")?;
+            Uuid::parse_str(&team).map_err(corrupt("team", &team))
+        })
+        .transpose()
     }
 
     /// Deletes a volume; false when the team has no such volume.

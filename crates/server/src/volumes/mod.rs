@@ -144,12 +144,10 @@ impl Volumes {
         self.tokens.opens(token, id, clock::now().as_second())
     }
 
-    /// The files of a volume.
-    pub(crate) async fn open(&self, id: Uuid) -> Result<VolumeFiles> {
-        if !self.store.has_volume(id).await? {
-            return Err(Error::VolumeNotFound(id));
-        }
-        Ok(self.host.volume(&id.to_string()))
+    /// The files of a volume, and its team.
+    pub(crate) async fn open(&self, id: Uuid) -> Result<(VolumeFiles, Uuid)> {
+        let team = self.store.team_of_volume(id).await?.ok_or(Error::VolumeNotFound(id))?;
+        Ok((self.host.volume(&id.to_string()), team))
     }
 
     /// The mounts of a create request, as names of volumes and paths. The error names everything that is wrong with them.

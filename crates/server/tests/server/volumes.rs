@@ -1,5 +1,7 @@
 use sandcove_isolate::fake::Operation;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 use crate::support::{Reply, Server, own_ids, sandbox_id, wait_until};
 
@@ -198,4 +200,41 @@ async fn what_is_no_file_cannot_be_read_and_that_is_the_callers_error() {
         assert_eq!(content_code(&reply), (400, "bad_request".into()));
         assert_eq!(reply.json()["message"], format!("path '/{name}' is not a file"));
     }
+}
+
+/// A team has 64 uploads at once; further ones wait, and those of other teams do not.
+#[tokio::test]
+async fn uploads_wait_for_those_of_their_own_team_only() {
+    let server = Server::start().await;
+    let (volume, second) = (Volume::new(&server, "data").await, Volume::new(&server, "more").await);
+    let other = server.other_team().await;
+    let made = server.call_as(other, "POST", "/volumes", json!({ "name": "data" })).await.json();
+    let others = Volume {
+        server: &server,
+        id: made["volumeID"].as_str().unwrap().to_owned(),
+        token: made["token"].as_str().unwrap().to_owned(),
+    };
+    let mut begun = Vec::new();
+    for number in 0..64 {
+        let head = format!(
+            "PUT /volumecontent/{}/file?path=/{number}&{} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nContent-Length: 2\r\n\r\n1",
+            volume.id,
+            own_ids(),
+            volume.token
+        );
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        begun.push(stream);
+    }
+    let work = server.data_directory("volumes").join(&volume.id).join("work");
+    wait_until("64 uploads", || std::fs::read_dir(&work).unwrap().count() == 64).await;
+    let file = format!("file?path=/last&{}", own_ids());
+    let mut waiting = std::pin::pin!(second.send("PUT", &file, "x"));
+    tokio::select! {
+        biased;
+        reply = &mut waiting => panic!("one more upload of the team: {}", reply.text),
+        reply = others.send("PUT", &file, "x") => assert_eq!(reply.status.as_u16(), 201, "{}", reply.text),
+    }
+    begun.pop().unwrap().write_all(b"2").await.unwrap();
+    assert_eq!(waiting.await.status.as_u16(), 201);
 }
