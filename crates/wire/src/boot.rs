@@ -131,8 +131,9 @@ pub struct Service {
     /// Variables in addition to those of the account.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Working directory.
-    pub cwd: String,
+    /// Working directory; the home directory of the account when unset.
+    #[serde(default)]
+    pub cwd: Option<String>,
     /// A port that must accept connections before the sandbox counts as ready.
     #[serde(default)]
     pub ready_port: Option<u16>,
@@ -159,7 +160,7 @@ impl Service {
         start_command: Option<&str>,
         ready_command: Option<&str>,
         user: &str,
-        cwd: &str,
+        cwd: Option<&str>,
         env: &BTreeMap<String, String>,
     ) -> Option<Self> {
         let start_command = start_command.filter(|command| !command.trim().is_empty());
@@ -174,7 +175,7 @@ impl Service {
             command,
             user: user.to_owned(),
             env: env.clone(),
-            cwd: cwd.to_owned(),
+            cwd: cwd.map(str::to_owned),
             ready_port: None,
             zygote: false,
             once: true,
@@ -213,7 +214,7 @@ impl Service {
             command: vec![format!("{LIBEXEC}/sandcove-interpreter")],
             user: "root".to_owned(),
             env,
-            cwd: "/home/user".to_owned(),
+            cwd: Some("/home/user".to_owned()),
             ready_port: Some(INTERPRETER_PORT),
             zygote: true,
             once: false,

@@ -75,7 +75,7 @@ async fn start(
         cmd: service.command.first().cloned().unwrap_or_default(),
         args: service.command.iter().skip(1).cloned().collect(),
         envs: service.env.clone(),
-        cwd: Some(service.cwd.clone()),
+        cwd: Some(launch.directory()),
     };
     let (mut output, exit) = processes.start_template_program(launch, config, account.uid).await?;
     tokio::spawn(async move {

@@ -5,15 +5,14 @@ use sandcove_host::Prepared;
 use sandcove_image::LayerStore;
 use sandcove_isolate::{Error as IsolateError, crash};
 use sandcove_wire::boot::{
-    ENVD_VERSION, READY_COMMAND_FAILED, READY_COMMAND_TIMEOUT, START_COMMAND_FAILED, Service,
+    ENVD_VERSION, READY_COMMAND_FAILED, READY_COMMAND_TIMEOUT, START_COMMAND_FAILED,
 };
 use sandcove_wire::step::GuestStep;
 use uuid::Uuid;
 
-use super::base::Base;
+use super::base::{Base, Start};
 use super::collect::delete_snapshots;
 use super::engine::{Engine, FINALIZE, Finished, State};
-use super::execute::{environment, line};
 use super::failure::Failure;
 use super::interpreter;
 use super::keys::Key;
@@ -73,21 +72,12 @@ impl Engine<'_> {
     fn record(&self, base: &Base, state: State, layer: &str) -> TemplateRecord {
         let spec = &self.job.order.spec;
         let given = |command: &Option<String>| command.clone().filter(|command| !command.trim().is_empty());
-        let (start_cmd, ready_cmd) = match (given(&spec.start_cmd), given(&spec.ready_cmd)) {
-            (None, None) => (base.start_cmd.clone(), base.ready_cmd.clone()),
-            own => own,
-        };
         let context = state.context;
+        let Start { start_cmd, ready_cmd, service } = match (given(&spec.start_cmd), given(&spec.ready_cmd)) {
+            (None, None) => base.start.clone(),
+            (start_cmd, ready_cmd) => Start::new(start_cmd, ready_cmd, &context),
+        };
         let interpreter = interpreter::service(&context);
-        let in_context =
-            |command: &Option<String>| command.as_ref().map(|command| line(command, &context.env));
-        let service = Service::of_template(
-            in_context(&start_cmd).as_deref(),
-            in_context(&ready_cmd).as_deref(),
-            &context.user,
-            context.directory(),
-            &environment(&context.env),
-        );
         let limits = self.limits();
         TemplateRecord {
             template_id: self.job.template.clone(),
