@@ -197,6 +197,10 @@ pub const START_COMMAND: &str = "start command";
 pub const DEFAULT_READY_TIME: Duration = Duration::from_secs(20);
 /// Longest time that the agent waits for a ready command to succeed. A host waits a little longer for [`READY`].
 pub const READY_COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
+/// Start of the lines of the sandbox log with the output of a start command; the name of the stream follows.
+pub const START_OUTPUT: &str = "[start] ";
+/// Start of the lines of the sandbox log about a ready command: the output of its attempts, and why they failed.
+pub const READY_OUTPUT: &str = "[ready] ";
 /// Start of the reason in the last line of the sandbox log when a start command failed a boot.
 pub const START_COMMAND_FAILED: &str = "start command failed: ";
 /// Start of the reason in the last line of the sandbox log when a ready command failed a boot.

@@ -3,10 +3,8 @@
 
 use sandcove_host::Prepared;
 use sandcove_image::LayerStore;
-use sandcove_isolate::{Error as IsolateError, crash};
-use sandcove_wire::boot::{
-    ENVD_VERSION, READY_COMMAND_FAILED, READY_COMMAND_TIMEOUT, START_COMMAND_FAILED,
-};
+use sandcove_isolate::crash;
+use sandcove_wire::boot::ENVD_VERSION;
 use sandcove_wire::step::GuestStep;
 use uuid::Uuid;
 
@@ -119,7 +117,7 @@ impl Engine<'_> {
             return Ok(None);
         }
         let blueprint = self.shared.templates.blueprint(&self.job.order.team, record);
-        let first = self.shared.host.prepare(blueprint).await.map_err(why)?;
+        let first = self.follow(|log| self.shared.host.prepare(blueprint, log)).await?;
         self.note("", "Template is ready");
         Ok(Some(first))
     }
@@ -148,44 +146,4 @@ impl Engine<'_> {
 /// The path of a layer that a sandbox has written, as records of templates name it.
 fn path(layer: &str) -> String {
     format!("{layer}/upper")
-}
-
-/// The failure of a sandbox that did not become ready.
-pub(super) fn why(error: IsolateError) -> Failure {
-    let log = match &error {
-        IsolateError::AgentEnded { log, .. } | IsolateError::AgentSlow { log, .. } => log,
-        _ => return error.into(),
-    };
-    let reason = log.lines().rev().find_map(|line| {
-        let at = [START_COMMAND_FAILED, READY_COMMAND_FAILED].iter().find_map(|start| line.find(start))?;
-        Some(line[at..].to_owned())
-    });
-    match (reason, &error) {
-        (Some(reason), _) => Failure::new(reason),
-        (None, IsolateError::AgentSlow { .. }) => {
-            let minutes = READY_COMMAND_TIMEOUT.as_secs() / 60;
-            Failure::new(format!("{READY_COMMAND_FAILED}ready command timed out after {minutes}m0s"))
-        }
-        (None, _) => error.into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn message(error: IsolateError) -> String {
-        why(error).reason(Uuid::nil()).message
-    }
-
-    #[test]
-    fn a_boot_that_fails_is_explained_by_the_last_reason_in_the_log() {
-        let log = "x\n2026 ERROR start command failed: exit status 3\nmore".to_owned();
-        let ended = IsolateError::AgentEnded { waited_ms: 1, log };
-        assert_eq!(message(ended), "start command failed: exit status 3");
-        let slow = IsolateError::AgentSlow { waited_ms: 1, log: "x".to_owned() };
-        assert_eq!(message(slow), "ready command failed: ready command timed out after 10m0s");
-        let unknown = IsolateError::AgentEnded { waited_ms: 1, log: "x".to_owned() };
-        assert!(message(unknown).contains("internal error"));
-    }
 }
