@@ -225,6 +225,18 @@ def test_a_template_of_a_template(both):  # noqa: F811
     assert both.run(grandchild, "ls") == "more\nseen\n"
 
 
+@pytest.mark.parametrize("user", ["app", "1500"])
+def test_a_template_of_a_template_has_the_home_of_its_user(builds, tmp_path, user):  # noqa: F811
+    """Wherever that is: no base says so but its own files."""
+    home = "/srv/people/app"
+    (tmp_path / "a.txt").write_text("copied")
+    parent = builds.name()
+    builds.build(builds.base().run_cmd(f"useradd --uid 1500 --create-home --home-dir {home} app", user="root").set_user(user), parent)
+    child = builds.template(tmp_path).from_template(parent).run_cmd("pwd > ran").copy("a.txt", "a.txt")
+    built = builds.build(child.set_start_cmd("pwd > started; sleep 1000", "grep . started"))
+    assert builds.run(built, "pwd; cat ran started a.txt") == f"{home}\n{home}\n{home}\ncopied"
+
+
 def test_a_template_of_a_snapshot(builds):  # noqa: F811
     box = builds.box("base")
     box.files.write("kept", "by the snapshot")
@@ -274,11 +286,41 @@ def test_a_start_command_has_the_context_of_the_build(both):  # noqa: F811
 
 def test_a_start_command_is_inherited_unless_there_is_another(builds):  # noqa: F811
     parent = builds.name()
-    builds.build(builds.base().set_start_cmd("sleep 1001", "true"), parent)
-    same = builds.build(builds.template().from_template(parent).run_cmd("true"))
-    assert builds.run(same, f"{until_runs('^sleep')}; pgrep -af '^sleep'").split()[1:] == ["sleep", "1001"]
+    start = "(id -un; pwd; echo $OF_THE_BUILD) > /tmp/started; sleep 1001"
+    context = builds.base().set_envs({"OF_THE_BUILD": "parent"}).set_workdir("/srv/parent").set_user("app")
+    builds.build(context.set_start_cmd(start, '[ -s /tmp/started ] && [ "$OF_THE_BUILD" = parent ]'), parent)
+    changed = builds.template().from_template(parent).set_envs({"OF_THE_BUILD": "child"}).set_workdir("/srv/child").set_user("user")
+    same = builds.build(changed.run_cmd("true"))
+    # Its context is that of the template that defined it, also in a template of the derived one.
+    for one in (same, builds.build(builds.template().from_template(f"{same.template_id}:{same.build_id}").set_workdir("/srv/third").run_cmd("true"))):
+        assert builds.run(one, f"{until_runs('^sleep')}; pgrep -af '^sleep'").split()[1:] == ["sleep", "1001"]
+        assert builds.run(one, "id -un; cat /tmp/started") == "user\napp\n/srv/parent\nparent\n"
     other = builds.build(builds.template().from_template(parent).set_start_cmd("sleep 1002", "true"))
     assert builds.run(other, f"{until_runs('^sleep')}; pgrep -af '^sleep'").split()[1:] == ["sleep", "1002"]
+
+
+@pytest.mark.parametrize("base", ["base", "code-interpreter-v1"])
+def test_the_output_of_a_start_command_is_in_the_log(builds, base):  # noqa: F811
+    """With the state after it kept, and without."""
+    start = "echo out; echo err >&2; sleep 1; touch /tmp/up; sleep 1000"
+    built = builds.build(builds.template().from_template(base).set_start_cmd(start, "echo asked; [ -e /tmp/up ]"))
+    levels = {entry.message: entry.level for entry in built.logs}
+    for line, level in {
+        "[start] [stdout]: out": "info",
+        "[start] [stderr]: err": "info",
+        "[ready] [stdout]: asked": "debug",
+        "[ready] the ready command has not succeeded yet: exit status 1": "debug",
+    }.items():
+        assert levels[line] == level
+        assert built.lines().index("[finalize] Template is ready") > built.lines().index(line)
+    assert built.text.index("Waiting for template to be ready") < built.text.index("[start] [stdout]: out")
+
+
+def test_the_output_of_a_start_command_that_fails_is_in_the_log(builds):  # noqa: F811
+    status = builds.ended(builds.start(builds.base().set_start_cmd("echo trying; printf 'no config' >&2; exit 3", "false")))
+    assert (status.status.value, status.reason.message) == ("error", "start command failed: exit status 3")
+    messages = [entry.message for entry in status.log_entries]
+    assert "[start] [stdout]: trying" in messages and "[start] [stderr]: no config" in messages
 
 
 def test_a_start_command_may_end_well(builds):  # noqa: F811

@@ -1,6 +1,7 @@
 //! The host side, as the server calls it.
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::io;
 use std::net::TcpStream as StdTcpStream;
 use std::path::PathBuf;
@@ -52,16 +53,23 @@ impl Host {
         Ok(Handle::of(self.link.clone(), reply)?)
     }
 
+    /// Boots a sandbox that writes to `log`, of [`sandcove_isolate::create_log`]; otherwise like [`Host::create`].
+    pub async fn create_logged(&self, spec: SandboxSpec, log: File) -> Result<Handle> {
+        let reply = self.link.ask(Request::Create(Box::new(spec)), Some(log.into())).await?;
+        Ok(Handle::of(self.link.clone(), reply)?)
+    }
+
     /// Keeps pooled sandboxes of `blueprint` from now on, and a warm interpreter for them if they have one. Call this after
     /// [`Host::sweep`].
     pub fn keep_ready(&self, blueprint: Blueprint) {
         self.link.order(Order::KeepReady(blueprint));
     }
 
-    /// Creates a sandbox for the pool and waits until it is ready; on an error everything is cleaned up. Cancelling the call does
-    /// not cancel the start.
-    pub async fn prepare(&self, blueprint: Blueprint) -> Result<Prepared> {
-        Ok(Prepared { held: self.ask(Request::Prepare(Box::new(blueprint))).await?.held()? })
+    /// Creates a sandbox for the pool, which writes to `log` as in [`Host::create_logged`], and waits until it is ready; on an error
+    /// everything is cleaned up. Cancelling the call does not cancel the start.
+    pub async fn prepare(&self, blueprint: Blueprint, log: File) -> Result<Prepared> {
+        let reply = self.link.ask(Request::Prepare(Box::new(blueprint)), Some(log.into())).await?;
+        Ok(Prepared { held: reply.held()? })
     }
 
     /// Keeps at most `few` pooled sandboxes and memory of `blueprint` from now on, `first` among them; otherwise like

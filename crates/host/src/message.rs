@@ -20,9 +20,9 @@ pub(crate) type Number = u64;
 /// plain names.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// Starts a sandbox.
+    /// Starts a sandbox. It writes to the descriptor of the request, if there is one.
     Create(Box<SandboxSpec>),
-    /// Creates a sandbox for the pool.
+    /// Creates a sandbox for the pool. It writes to the descriptor of the request, if there is one.
     Prepare(Box<Blueprint>),
     /// Adopts a sandbox of an earlier server.
     Adopt(SandboxId),

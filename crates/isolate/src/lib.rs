@@ -47,7 +47,7 @@ pub use criu::probe_criu;
 pub use disk::{DiskSpace, disk_space};
 pub use error::{Error, Result};
 pub use hosts::use_hosts_file_and_dns;
-pub use namespaces::{Config, Extent, purge};
+pub use namespaces::{Config, Extent, create_log, purge};
 pub use net::{descriptor_limit, is_public, notice_lost_peer, wake_at};
 pub use packet::passed_socket;
 pub use pool::PoolQuotas;

@@ -136,8 +136,9 @@ pub struct Service {
     /// Variables in addition to those of the account.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Working directory.
-    pub cwd: String,
+    /// Working directory; the home directory of the account when unset.
+    #[serde(default)]
+    pub cwd: Option<String>,
     /// A port that must accept connections before the sandbox counts as ready.
     #[serde(default)]
     pub ready_port: Option<u16>,
@@ -164,7 +165,7 @@ impl Service {
         start_command: Option<&str>,
         ready_command: Option<&str>,
         user: &str,
-        cwd: &str,
+        cwd: Option<&str>,
         env: &BTreeMap<String, String>,
     ) -> Option<Self> {
         let start_command = start_command.filter(|command| !command.trim().is_empty());
@@ -179,7 +180,7 @@ impl Service {
             command,
             user: user.to_owned(),
             env: env.clone(),
-            cwd: cwd.to_owned(),
+            cwd: cwd.map(str::to_owned),
             ready_port: None,
             zygote: false,
             once: true,
@@ -201,6 +202,10 @@ pub const START_COMMAND: &str = "start command";
 pub const DEFAULT_READY_TIME: Duration = Duration::from_secs(20);
 /// Maximum time that the agent waits for a ready command to succeed. A host waits a little longer for [`READY`].
 pub const READY_COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
+/// Start of the lines of the sandbox log with the output of a start command; the name of the stream follows.
+pub const START_OUTPUT: &str = "[start] ";
+/// Start of the lines of the sandbox log about a ready command: the output of its attempts, and why they failed.
+pub const READY_OUTPUT: &str = "[ready] ";
 /// Start of the reason in the last line of the sandbox log when a start command failed a boot.
 pub const START_COMMAND_FAILED: &str = "start command failed: ";
 /// Start of the reason in the last line of the sandbox log when a ready command failed a boot.
@@ -218,7 +223,7 @@ impl Service {
             command: vec![format!("{LIBEXEC}/sandcove-interpreter")],
             user: "root".to_owned(),
             env,
-            cwd: "/home/user".to_owned(),
+            cwd: Some("/home/user".to_owned()),
             ready_port: Some(INTERPRETER_PORT),
             zygote: true,
             once: false,

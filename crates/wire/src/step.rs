@@ -44,7 +44,7 @@ pub enum GuestStep {
         /// Owner of the directories that are created.
         user: String,
     },
-    /// Creates an account with home directory and shell if it is missing. The outcome has its home directory.
+    /// Creates an account with home directory and shell if it is missing.
     Account {
         /// Login name.
         name: String,

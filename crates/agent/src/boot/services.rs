@@ -134,7 +134,8 @@ pub(super) fn prepare(
     environment.extend(service.env.clone());
     environment.extend(marks.iter().map(|name| ((*name).to_owned(), "1".to_owned())));
     let credentials = Credentials::of(&account);
-    let launch = Launch::new(command, arguments, &environment, &service.cwd, credentials, controls)?;
+    let directory = service.cwd.as_deref().unwrap_or(&account.home);
+    let launch = Launch::new(command, arguments, &environment, directory, credentials, controls)?;
     Ok((launch, account))
 }
 

@@ -10,22 +10,25 @@
 //!    '---- the program exits otherwise, or READY_COMMAND_TIMEOUT is over ------> the boot fails
 //! ```
 
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use sandcove_wire::boot::{DEFAULT_READY_TIME, READY_COMMAND_TIMEOUT, Service, login_shell};
+use sandcove_wire::boot::{
+    DEFAULT_READY_TIME, READY_COMMAND_TIMEOUT, READY_OUTPUT, START_OUTPUT, Service, login_shell,
+};
 use sandcove_wire::envd::process::ProcessConfig;
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::error::BootError;
-use super::output::LogWriter;
+use super::output::LineWriter;
 use super::services::{StartError, prepare};
 use super::{output, ready_port};
 use crate::process::Processes;
-use crate::process::output::Item;
+use crate::process::output::{Channel, Item};
 use crate::spawn::{Child, Children, Controls, Exit};
 use crate::state::SharedState;
 
@@ -36,6 +39,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(2);
 const MAX_PORT_PAUSE: Duration = Duration::from_millis(200);
 /// Time that the ready command has once the start command has exited with 0: what it started may still be on its way.
 const LAST_TIME: Duration = Duration::from_secs(20);
+/// Time to read the last output of a start command that has ended. What it left may hold its streams open for ever.
+const OUTPUT_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Starts the program of `service` and waits until it can be used. The returned task logs how it ends.
 pub(super) async fn run(
@@ -45,15 +50,21 @@ pub(super) async fn run(
     processes: &Processes,
     keepers: &mut JoinSet<()>,
 ) -> Result<(), BootError> {
-    let mut exit = match service.command.is_empty() {
-        true => None,
+    let (mut exit, output) = match service.command.is_empty() {
+        true => (None, None),
         false => {
             let started = start(&service, state, processes).await;
-            Some(started.map_err(|error| BootError::StartCommand(error.to_string()))?)
+            let (exit, output) = started.map_err(|error| BootError::StartCommand(error.to_string()))?;
+            (Some(exit), Some(output))
         }
     };
     let ready = is_ready(&service, state, children);
-    wait(ready, &mut exit, service.ready_command.is_some()).await?;
+    let outcome = wait(ready, &mut exit, service.ready_command.is_some()).await;
+    if let (None, Some(output)) = (&exit, output) {
+        // The host reads the log as soon as it knows the outcome.
+        let _ = timeout(OUTPUT_TIMEOUT, output).await;
+    }
+    outcome?;
     if let Some(exit) = exit {
         keepers.spawn(async move {
             if let Ok(exit) = exit.await {
@@ -64,27 +75,29 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Starts the program, whose output goes to the log. The receiver gets how it exits: what it left may go on, and write.
+/// Starts the program. The receiver gets how it exits: what it left may go on, and write. The task writes the output to the log.
 async fn start(
     service: &Service,
     state: &SharedState,
     processes: &Processes,
-) -> Result<oneshot::Receiver<Exit>, StartError> {
+) -> Result<(oneshot::Receiver<Exit>, JoinHandle<()>), StartError> {
     let (launch, account) = prepare(service, &service.command, &[], Controls::Workload, state)?;
     let config = ProcessConfig {
         cmd: service.command.first().cloned().unwrap_or_default(),
         args: service.command.iter().skip(1).cloned().collect(),
         envs: service.env.clone(),
-        cwd: Some(service.cwd.clone()),
+        cwd: Some(launch.directory()),
     };
     let (mut output, exit) = processes.start_template_program(launch, config, account.uid).await?;
-    tokio::spawn(async move {
-        let mut log = LogWriter::default();
+    let written = tokio::spawn(async move {
+        let [mut stdout, mut stderr] =
+            [Channel::Stdout, Channel::Stderr].map(|channel| LineWriter::new(START_OUTPUT, channel));
         while let Some(Item::Data(chunk)) = output.next().await {
-            log.write(&chunk.bytes);
+            let writer = if chunk.channel == Channel::Stderr { &mut stderr } else { &mut stdout };
+            writer.write(&chunk.bytes);
         }
     });
-    Ok(exit)
+    Ok((exit, written))
 }
 
 /// Waits for `ready`, or for what happens to the start command before that. Leaves `exit` empty if it has ended.
@@ -134,7 +147,6 @@ async fn is_ready(service: &Service, state: &SharedState, children: &Arc<Childre
     let Some(command) = &service.ready_command else { return sleep(DEFAULT_READY_TIME).await };
     let port = ready_port::port(command);
     let mut pause = FIRST_PAUSE;
-    let mut last = None;
     loop {
         let outcome = match port {
             Some(port) if ready_port::is_open(port) => return,
@@ -145,10 +157,9 @@ async fn is_ready(service: &Service, state: &SharedState, children: &Arc<Childre
                 Err(error) => error.to_string(),
             },
         };
-        if last.as_ref() != Some(&outcome) {
-            tracing::info!("the ready command has not succeeded yet: {outcome}");
-            last = Some(outcome);
-        }
+        // In one write, as the lines of output are.
+        let line = format!("{READY_OUTPUT}the ready command has not succeeded yet: {outcome}\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
         sleep(pause).await;
         pause = (pause * 2).min(if port.is_some() { MAX_PORT_PAUSE } else { MAX_PAUSE });
     }
@@ -162,7 +173,7 @@ async fn attempt(
 ) -> Result<Exit, StartError> {
     let line = login_shell(command);
     let (launch, _) = prepare(service, &line, &[], Controls::Workload, state)?;
-    let Child { exit, .. } = children.spawn(&launch, output::streams()?).await?;
+    let Child { exit, .. } = children.spawn(&launch, output::streams(READY_OUTPUT)?).await?;
     exit.await.map_err(|_| StartError::NotReported)
 }
 

@@ -56,8 +56,8 @@ pub fn run(message: &str) -> Result<StepOutcome, StepError> {
             Ok(StepOutcome { path: Some(path), ..StepOutcome::default() })
         }
         GuestStep::Account { name, sudo } => {
-            let account = account::ensure(root, &name, sudo)?;
-            Ok(StepOutcome { path: Some(account.home), ..StepOutcome::default() })
+            account::ensure(root, &name, sudo)?;
+            Ok(StepOutcome::default())
         }
         GuestStep::Mount { archive, source, target, owner, mode } => {
             let mount = mount::Mount {

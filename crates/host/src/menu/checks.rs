@@ -1,7 +1,10 @@
 //! Checks of the names in requests.
 
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
+use rustix::fs::fcntl_get_seals;
 use sandcove_image::LayerStore;
 use sandcove_isolate::{Blueprint, Files, Mounted, NetworkPolicy, SandboxSpec};
 
@@ -46,6 +49,15 @@ pub(super) fn layer(path: &Path) -> Result<()> {
         Some([name]) => plain(name).map(drop),
         Some([name, WRITTEN_FILES]) if name.starts_with(LayerStore::WRITTEN_PREFIX) => plain(name).map(drop),
         _ => Err(Failure::refused("a path in a request does not lead to a layer")),
+    }
+}
+
+/// Checks that a log for a sandbox is a file in memory, which is written and read without waiting, and leads to nothing else.
+pub(super) fn log(fd: Option<OwnedFd>) -> Result<Option<File>> {
+    let Some(fd) = fd else { return Ok(None) };
+    match fcntl_get_seals(&fd) {
+        Ok(_) => Ok(Some(fd.into())),
+        Err(_) => Err(Failure::refused("the log in a request is not a file in memory")),
     }
 }
 

@@ -72,11 +72,11 @@ impl Menu {
         let backend = &self.backend;
         Ok(match request {
             Request::Create(spec) => {
-                let (handle, phases) = backend.create(self.checked_spec(*spec)?).await?;
+                let (handle, phases) = backend.create(self.checked_spec(*spec)?, checks::log(fd)?).await?;
                 self.sandbox(handle, phases)?
             }
             Request::Prepare(blueprint) => {
-                let prepared = backend.prepare(self.resolved(*blueprint)?).await?;
+                let prepared = backend.prepare(self.resolved(*blueprint)?, checks::log(fd)?).await?;
                 self.hold(Answer::Done, Object::Prepared(prepared))?
             }
             Request::Adopt(id) => match backend.adopt(&id).await? {

@@ -1,5 +1,6 @@
 //! The known set of isolation backends, dispatched by `match`: exhaustive, static, no trait objects.
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
@@ -47,11 +48,12 @@ impl Backend {
     }
 
     /// Starts a sandbox and waits for its agent to become ready; on an error everything is cleaned up. Cancelling the
-    /// call does not cancel the start. Returns the parts of the start besides.
-    pub async fn create(&self, spec: SandboxSpec) -> Result<(Handle, Vec<StartPhase>)> {
+    /// call does not cancel the start. With `log`, of [`crate::create_log`], the sandbox boots, and writes there. Returns the parts of the
+    /// start besides.
+    pub async fn create(&self, spec: SandboxSpec, log: Option<File>) -> Result<(Handle, Vec<StartPhase>)> {
         match self {
             Self::Namespaces(backend) => {
-                backend.create(spec).await.map(|(handle, phases)| (Handle::Namespaces(handle), phases))
+                backend.create(spec, log).await.map(|(handle, phases)| (Handle::Namespaces(handle), phases))
             }
             Self::Fake(backend) => {
                 backend.create(spec).await.map(|(handle, phases)| (Handle::Fake(handle), phases))
@@ -68,11 +70,11 @@ impl Backend {
         }
     }
 
-    /// Creates a sandbox for the pool and waits until it is ready; on an error everything is cleaned up. Cancelling the call does
-    /// not cancel the start.
-    pub async fn prepare(&self, blueprint: Blueprint) -> Result<Prepared> {
+    /// Creates a sandbox for the pool, which writes to `log` as in [`Backend::create`], and waits until it is ready; on an error everything
+    /// is cleaned up. Cancelling the call does not cancel the start.
+    pub async fn prepare(&self, blueprint: Blueprint, log: Option<File>) -> Result<Prepared> {
         match self {
-            Self::Namespaces(backend) => backend.prepare(blueprint).await.map(Prepared::Namespaces),
+            Self::Namespaces(backend) => backend.prepare(blueprint, log).await.map(Prepared::Namespaces),
             Self::Fake(backend) => backend.prepare().await.map(|()| Prepared::Fake),
         }
     }

@@ -5,6 +5,7 @@
 //! 3. the stored state after the start command of the template (`restore`);
 //! 4. processes that are started for this sandbox (`prepare`).
 
+use std::fs::File;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,10 +21,12 @@ use super::unassigned::UnassignedSandbox;
 use super::{process, record};
 use crate::{Error, Files, NetworkPolicy, Record, Result, SandboxSpec, StartPhase, StartPhaseKind, crash};
 
-/// Starts a sandbox and notes the parts of the start; on an error everything is cleaned up.
+/// Starts a sandbox and notes the parts of the start; on an error everything is cleaned up. With `log`, the sandbox is none that has
+/// booted before, and writes there.
 pub(super) async fn create(
     host: Arc<Host>,
     spec: SandboxSpec,
+    log: Option<&File>,
     phases: &mut Vec<StartPhase>,
 ) -> Result<RunningSandbox> {
     if spec.memory {
@@ -36,7 +39,7 @@ pub(super) async fn create(
         blocking(move || host.parking.generations.discard(id.as_str())).await?;
     }
     // A pooled sandbox has no files and no volumes: both are mounted when a sandbox is created.
-    let can_be_pooled = spec.files == Files::Empty && spec.mounts.is_empty();
+    let can_be_pooled = spec.files == Files::Empty && spec.mounts.is_empty() && log.is_none();
     let pooled = if can_be_pooled { host.sandbox_pool.take(&spec.blueprint) } else { None };
     if let Some(pooled) = pooled {
         match assign(&host, &spec, pooled, phases).await {
@@ -57,7 +60,7 @@ pub(super) async fn create(
     let span = tracing::info_span!("prepare", sandbox_id = %spec.id);
     let fresh = async {
         loop {
-            match prepare(&host, Purpose::Start(&spec)).await {
+            match prepare(&host, Purpose::Start(&spec), log).await {
                 // Pooled sandboxes have slots that nobody waits for.
                 Err(Error::NoSlot(_)) if let Some(pooled) = host.sandbox_pool.take_any() => {
                     host.discard(pooled).await;

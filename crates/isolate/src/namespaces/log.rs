@@ -7,8 +7,11 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, fchmod, fcntl_setfl, memfd_create};
 
-/// Creates an empty log. Its memory is charged to the control group of the process that writes.
-pub(super) fn create() -> io::Result<File> {
+/// Creates an empty sandbox log. Its memory is charged to the control group of the process that writes.
+///
+/// # Errors
+/// If the kernel refuses a file in memory.
+pub fn create() -> io::Result<File> {
     const NAME: &str = "log";
     let flags = MemfdFlags::CLOEXEC;
     // Some hosts refuse files in memory that could be executed; older kernels do not know the difference.

@@ -34,6 +34,7 @@ mod unassigned;
 mod warm;
 mod warm_priority;
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -58,6 +59,7 @@ use crate::{
 use burners::Burners;
 pub use host::Config;
 use host::{Host, blocking};
+pub use log::create as create_log;
 use park::Parking;
 use prepare::Purpose;
 use programs::Programs;
@@ -209,14 +211,18 @@ impl Namespaces {
         &self.host.vault
     }
 
-    pub(crate) async fn create(&self, spec: SandboxSpec) -> Result<(RunningSandbox, Vec<StartPhase>)> {
+    pub(crate) async fn create(
+        &self,
+        spec: SandboxSpec,
+        log: Option<File>,
+    ) -> Result<(RunningSandbox, Vec<StartPhase>)> {
         let host = self.host.clone();
         // A task of its own makes this call safe to cancel: a future that is dropped midway would leave a slot, a
         // control group and half a sandbox behind. The server's task around this call guards what follows it, the row,
         // the idempotency key and the driver, which a client that hangs up must not prevent.
         let task = tokio::spawn(async move {
             let mut phases = Vec::new();
-            create::create(host, spec, &mut phases).await.map(|running| (running, phases))
+            create::create(host, spec, log.as_ref(), &mut phases).await.map(|running| (running, phases))
         });
         match task.await {
             Ok(result) => result,
@@ -228,11 +234,11 @@ impl Namespaces {
     }
 
     /// Creates a sandbox for the pool and waits until it is ready.
-    pub(crate) async fn prepare(&self, blueprint: Blueprint) -> Result<PreparedSandbox> {
+    pub(crate) async fn prepare(&self, blueprint: Blueprint, log: Option<File>) -> Result<PreparedSandbox> {
         let this = self.clone();
         // A task of its own, as in `create`.
         let task = tokio::spawn(async move {
-            let sandbox = prepare::prepare(&this.host, Purpose::Proof(&blueprint)).await?;
+            let sandbox = prepare::prepare(&this.host, Purpose::Proof(&blueprint), log.as_ref()).await?;
             Ok(PreparedSandbox { backend: this, sandbox: Some(sandbox) })
         });
         match task.await {

@@ -80,11 +80,15 @@ impl<'a> Purpose<'a> {
     }
 }
 
-/// Creates an unassigned sandbox; on an error everything is cleaned up.
-pub(super) async fn prepare(host: &Arc<Host>, purpose: Purpose<'_>) -> Result<UnassignedSandbox> {
+/// Creates an unassigned sandbox, which writes to `log` if the caller wants to read along; on an error everything is cleaned up.
+pub(super) async fn prepare(
+    host: &Arc<Host>,
+    purpose: Purpose<'_>,
+    log: Option<&File>,
+) -> Result<UnassignedSandbox> {
     let slot = host.slots.take()?;
     let name = purpose.name(slot)?;
-    match build(host, purpose, slot, name.clone()).await {
+    match build(host, purpose, slot, name.clone(), log).await {
         Ok(sandbox) => Ok(sandbox),
         Err(error) => {
             // The caller needs the cause; leftovers are removed by a sweep.
@@ -109,6 +113,7 @@ async fn build(
     purpose: Purpose<'_>,
     slot: u32,
     name: SandboxId,
+    log: Option<&File>,
 ) -> Result<UnassignedSandbox> {
     let started = Instant::now();
     let (blueprint, pooled) = (purpose.blueprint(), purpose.is_pool());
@@ -130,9 +135,11 @@ async fn build(
         let (host, name, limits, files) =
             (host.clone(), name.clone(), blueprint.limits, purpose.files().clone());
         let top = blueprint.layers.first().cloned();
+        let log = log.map_or_else(super::log::create, File::try_clone);
+        let log = log.map_err(|source| kernel("create a log", source))?;
         blocking(move || {
             host.cgroups.limit(slot, &limits)?;
-            SandboxFiles::create(&host, &name, &files, top.as_deref(), limits.disk_mib)
+            SandboxFiles::create(&host, &name, &files, top.as_deref(), limits.disk_mib, log)
         })
     };
     let (link, gateway) = (host.addresses.link(slot), host.addresses.gateway(slot));
@@ -238,6 +245,7 @@ impl SandboxFiles {
         files: &Files,
         top: Option<&Path>,
         disk_mib: u64,
+        log: File,
     ) -> Result<Self> {
         let written = top.and_then(|layer| host.pool.written_layer(layer));
         let upper = match (files, written) {
@@ -248,7 +256,6 @@ impl SandboxFiles {
         };
         let run_dir = host.run_dir(name);
         std::fs::create_dir(&run_dir).map_err(at("create", &run_dir))?;
-        let log = super::log::create().map_err(|source| kernel("create a log", source))?;
         Ok(Self { upper, log })
     }
 }

@@ -105,7 +105,7 @@ async fn pooled(host: &Arc<Host>, blueprint: &Blueprint) -> Result<UnassignedSan
             other => return other,
         }
     }
-    prepare(host, Purpose::Pool(blueprint)).await
+    prepare(host, Purpose::Pool(blueprint), None).await
 }
 
 /// Whether there are slots for more pooled sandboxes than are configured, beside those that clients may ask for next.

@@ -7,6 +7,7 @@ use sandcove_isolate::Files;
 use sandcove_wire::boot::{INTERPRETER, START_COMMAND, Service};
 
 use super::engine::{BASE, Engine, State};
+use super::execute::{environment, line};
 use super::failure::Failure;
 use super::keys::Key;
 use super::{image, interpreter};
@@ -30,12 +31,36 @@ pub(super) struct Base {
     pub is_image: bool,
     /// Services of the template, without its start command and the code interpreter.
     pub services: Vec<Service>,
+    /// Start command and ready command of the template, which a build without its own takes over.
+    pub start: Start,
     /// Variables that sandboxes of the template get.
     pub env: BTreeMap<String, String>,
-    pub start_cmd: Option<String>,
-    pub ready_cmd: Option<String>,
     /// Keeps the layer of the image.
     _lease: Option<ImageLease>,
+}
+
+/// Start command and ready command of a template, as users wrote them and as sandboxes run them.
+#[derive(Clone, Default)]
+pub(super) struct Start {
+    pub start_cmd: Option<String>,
+    pub ready_cmd: Option<String>,
+    /// Runs both with the user, the directory and the variables of the template that defined them.
+    pub service: Option<Service>,
+}
+
+impl Start {
+    /// The commands in the context of the template that defines them.
+    pub(super) fn new(start_cmd: Option<String>, ready_cmd: Option<String>, context: &Context) -> Self {
+        let in_context = |command: &Option<String>| Some(line(command.as_ref()?, &context.env));
+        let service = Service::of_template(
+            in_context(&start_cmd).as_deref(),
+            in_context(&ready_cmd).as_deref(),
+            &context.user,
+            context.workdir.as_deref(),
+            &environment(&context.env),
+        );
+        Self { start_cmd, ready_cmd, service }
+    }
 }
 
 impl Base {
@@ -110,10 +135,9 @@ impl Engine<'_> {
         };
         Base {
             key: self.key(&base.layers, &Files::Empty, &context),
+            start: Start::new(archived.start_cmd, archived.ready_cmd, &context),
             context,
             is_image: false,
-            start_cmd: archived.start_cmd,
-            ready_cmd: archived.ready_cmd,
             ..base
         }
     }
@@ -128,9 +152,8 @@ impl Engine<'_> {
             context,
             is_image: true,
             services: Vec::new(),
+            start: Start::default(),
             env: BTreeMap::new(),
-            start_cmd: None,
-            ready_cmd: None,
             _lease: pulled.lease,
         }
     }
@@ -143,8 +166,9 @@ impl Engine<'_> {
             interpreter: interpreter::of_services(&record.services),
             ..Context::of_user(&record.default_user)
         };
-        let mut services = record.services;
-        services.retain(|service| service.name != START_COMMAND && service.name != INTERPRETER);
+        let (start, mut services): (Vec<_>, Vec<_>) =
+            record.services.into_iter().partition(|service| service.name == START_COMMAND);
+        services.retain(|service| service.name != INTERPRETER);
         Base {
             key: self.key(&record.layers, &files, &context),
             layers: record.layers,
@@ -152,9 +176,12 @@ impl Engine<'_> {
             context,
             is_image: false,
             services,
+            start: Start {
+                start_cmd: record.start_cmd,
+                ready_cmd: record.ready_cmd,
+                service: start.into_iter().next(),
+            },
             env: record.env,
-            start_cmd: record.start_cmd,
-            ready_cmd: record.ready_cmd,
             _lease: None,
         }
     }
@@ -168,7 +195,8 @@ impl Engine<'_> {
         };
         let env: Vec<String> = context.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let team = self.job.order.team.id.to_string();
-        let fixed = [team.as_str(), files, &context.user, context.directory()];
+        let workdir = context.workdir.as_deref().unwrap_or_default();
+        let fixed = [team.as_str(), files, &context.user, workdir];
         let (layers, env) = (layers.iter().map(String::as_str), env.iter().map(String::as_str));
         let parts: Vec<&str> = fixed.into_iter().chain(layers).chain([""]).chain(env).collect();
         Key::of_base(&parts)

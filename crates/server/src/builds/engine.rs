@@ -301,7 +301,7 @@ impl<'a> Engine<'a> {
                 ..AgentSettings::default()
             },
         };
-        let started = Guest::start(self.shared, spec).await;
+        let started = Guest::start(self.shared, spec, None).await;
         if let (Err(error), Files::Snapshot(name)) = (&started, &state.files)
             && !error.is_full()
             && !self.shared.host.has_snapshot(name).await?

@@ -26,11 +26,8 @@ impl Engine<'_> {
                 let guest = self.guest(state).await?;
                 provision::run(guest, log, &context).await?;
                 let account = GuestStep::Account { name: Context::DEFAULT_USER.to_owned(), sudo: true };
-                let home = guest.step(&account).await?.path;
+                guest.step(&account).await?;
                 state.context = Context { env: context.env, ..Context::of_user(Context::DEFAULT_USER) };
-                if let Some(home) = home {
-                    state.context.home = home;
-                }
                 Ok(true)
             }
             Work::Interpreter => self.set_up_interpreter(state).await,
@@ -52,22 +49,15 @@ impl Engine<'_> {
                 // A group, as in Dockerfiles, changes nothing: processes have that of their user.
                 let name = name.split(':').next().unwrap_or(name);
                 let step = GuestStep::Account { name: name.to_owned(), sudo: *sudo };
-                let home = self.guest(state).await?.step(&step).await?.path;
-                state.context.home = home.unwrap_or_else(|| Context::of_user(name).home);
+                self.guest(state).await?.step(&step).await?;
                 state.context.user = name.to_owned();
                 Ok(true)
             }
             Work::Step(Step::Run { command, user, mounts }) => {
                 let user = user.as_deref().unwrap_or(&state.context.user).to_owned();
-                // A user of this command only has a home of its own.
-                let cwd = match &state.context.workdir {
-                    Some(workdir) => Some(workdir.clone()),
-                    None if user == state.context.user => Some(state.context.home.clone()),
-                    None => None,
-                };
                 let mounted = self.mount(mounts, state).await?;
                 let program = Program {
-                    cwd,
+                    cwd: state.context.workdir.clone(),
                     envs: environment(&state.context.env)
                         .into_iter()
                         .chain(mounted.variables.clone())
@@ -110,7 +100,7 @@ impl Engine<'_> {
                     archive,
                     source: source.clone(),
                     destination: destination.clone(),
-                    workdir: Some(context.directory().to_owned()),
+                    workdir: context.workdir,
                     user: context.user,
                     owner: owner.clone(),
                     mode: mode.clone(),

@@ -3,17 +3,14 @@
 
 use sandcove_host::Prepared;
 use sandcove_image::LayerStore;
-use sandcove_isolate::{Error as IsolateError, crash};
-use sandcove_wire::boot::{
-    ENVD_VERSION, READY_COMMAND_FAILED, READY_COMMAND_TIMEOUT, START_COMMAND_FAILED, Service,
-};
+use sandcove_isolate::crash;
+use sandcove_wire::boot::ENVD_VERSION;
 use sandcove_wire::step::GuestStep;
 use uuid::Uuid;
 
-use super::base::Base;
+use super::base::{Base, Start};
 use super::collect::delete_snapshots;
 use super::engine::{Engine, FINALIZE, Finished, State};
-use super::execute::{environment, line};
 use super::failure::Failure;
 use super::interpreter;
 use super::keys::Key;
@@ -73,21 +70,12 @@ impl Engine<'_> {
     fn record(&self, base: &Base, state: State, layer: &str) -> TemplateRecord {
         let spec = &self.job.order.spec;
         let given = |command: &Option<String>| command.clone().filter(|command| !command.trim().is_empty());
-        let (start_cmd, ready_cmd) = match (given(&spec.start_cmd), given(&spec.ready_cmd)) {
-            (None, None) => (base.start_cmd.clone(), base.ready_cmd.clone()),
-            own => own,
-        };
         let context = state.context;
+        let Start { start_cmd, ready_cmd, service } = match (given(&spec.start_cmd), given(&spec.ready_cmd)) {
+            (None, None) => base.start.clone(),
+            (start_cmd, ready_cmd) => Start::new(start_cmd, ready_cmd, &context),
+        };
         let interpreter = interpreter::service(&context);
-        let in_context =
-            |command: &Option<String>| command.as_ref().map(|command| line(command, &context.env));
-        let service = Service::of_template(
-            in_context(&start_cmd).as_deref(),
-            in_context(&ready_cmd).as_deref(),
-            &context.user,
-            context.directory(),
-            &environment(&context.env),
-        );
         let limits = self.limits();
         TemplateRecord {
             template_id: self.job.template.clone(),
@@ -129,7 +117,7 @@ impl Engine<'_> {
             return Ok(None);
         }
         let blueprint = self.shared.templates.blueprint(&self.job.order.team, record);
-        let first = self.shared.host.prepare(blueprint).await.map_err(why)?;
+        let first = self.follow(|log| self.shared.host.prepare(blueprint, log)).await?;
         self.note("", "Template is ready");
         Ok(Some(first))
     }
@@ -158,44 +146,4 @@ impl Engine<'_> {
 /// The path of a layer that a sandbox has written, as records of templates name it.
 fn path(layer: &str) -> String {
     format!("{layer}/upper")
-}
-
-/// The failure of a sandbox that did not become ready.
-pub(super) fn why(error: IsolateError) -> Failure {
-    let log = match &error {
-        IsolateError::AgentEnded { log, .. } | IsolateError::AgentSlow { log, .. } => log,
-        _ => return error.into(),
-    };
-    let reason = log.lines().rev().find_map(|line| {
-        let at = [START_COMMAND_FAILED, READY_COMMAND_FAILED].iter().find_map(|start| line.find(start))?;
-        Some(line[at..].to_owned())
-    });
-    match (reason, &error) {
-        (Some(reason), _) => Failure::new(reason),
-        (None, IsolateError::AgentSlow { .. }) => {
-            let minutes = READY_COMMAND_TIMEOUT.as_secs() / 60;
-            Failure::new(format!("{READY_COMMAND_FAILED}ready command timed out after {minutes}m0s"))
-        }
-        (None, _) => error.into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn message(error: IsolateError) -> String {
-        why(error).reason(Uuid::nil()).message
-    }
-
-    #[test]
-    fn a_boot_that_fails_is_explained_by_the_last_reason_in_the_log() {
-        let log = "x\n2026 ERROR start command failed: exit status 3\nmore".to_owned();
-        let ended = IsolateError::AgentEnded { waited_ms: 1, log };
-        assert_eq!(message(ended), "start command failed: exit status 3");
-        let slow = IsolateError::AgentSlow { waited_ms: 1, log: "x".to_owned() };
-        assert_eq!(message(slow), "ready command failed: ready command timed out after 10m0s");
-        let unknown = IsolateError::AgentEnded { waited_ms: 1, log: "x".to_owned() };
-        assert!(message(unknown).contains("internal error"));
-    }
 }

@@ -1,6 +1,7 @@
 //! The sandbox of a build: programs run through the agent's public protocol, and files are changed by the agent's own program.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
 use std::path::Path;
 
 use sandcove_client::{CommandEvent, CommandExit, Error as ClientError, Program, Sandbox};
@@ -66,12 +67,20 @@ async fn destroy(handle: Handle) {
 
 impl Guest {
     /// Starts a sandbox. If the caller stops waiting, the sandbox is destroyed as soon as it has started.
-    pub(super) async fn start(shared: &Shared, spec: SandboxSpec) -> Result<Self, IsolateError> {
+    /// With `log`, the sandbox writes there.
+    pub(super) async fn start(
+        shared: &Shared,
+        spec: SandboxSpec,
+        log: Option<File>,
+    ) -> Result<Self, IsolateError> {
         let (host, tasks) = (shared.host.clone(), shared.tasks.clone());
         let (sender, receiver) = oneshot::channel();
         // A stop of the server does not wait for this, as ready commands may take minutes. The host side releases what has no owner.
         tokio::spawn(async move {
-            let created = host.create(spec).await;
+            let created = match log {
+                Some(log) => host.create_logged(spec, log).await,
+                None => host.create(spec).await,
+            };
             // Dropped, and so destroyed, when nobody waits.
             let _ = sender.send(created.map(|handle| Owned { handle: Some(handle), tasks }));
         });

@@ -4,7 +4,7 @@
 //! | part | files |
 //! | --- | --- |
 //! | a build from its start to its end | `job`, `turns`, `recover`, `limits`, `failure` |
-//! | its phases | `engine`, `base`, `image`, `archived`, `provision`, `interpreter`, `finish`, `started` |
+//! | its phases | `engine`, `base`, `image`, `archived`, `provision`, `interpreter`, `finish`, `started`, `start_log` |
 //! | its steps | `steps`, `execute`, `mounts`, `variables`, `keys`, `guest` |
 //! | what is kept | `log`, `file_sets`, `in_use`, `collect` |
 //! | a template as an archive | `export`, `archived` |
@@ -29,6 +29,7 @@ mod log;
 mod mounts;
 mod provision;
 mod recover;
+mod start_log;
 mod started;
 mod steps;
 mod turns;

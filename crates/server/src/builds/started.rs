@@ -7,7 +7,6 @@ use uuid::Uuid;
 use super::collect::delete_started;
 use super::engine::Engine;
 use super::failure::Failure;
-use super::finish::why;
 use super::guest::Guest;
 use crate::domain::template::{Started, TemplateRecord};
 use crate::random;
@@ -48,7 +47,7 @@ impl Engine<'_> {
                 ..AgentSettings::default()
             },
         };
-        let guest = Guest::start(self.shared, spec).await.map_err(why)?;
+        let guest = self.follow(|log| Guest::start(self.shared, spec, Some(log))).await?;
         self.note("", "Template is ready");
         let snapshot = format!("t-{}", Uuid::new_v4().simple());
         {

@@ -9,9 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Context {
     /// Account of commands.
     pub user: String,
-    /// Home directory of the account.
-    pub home: String,
-    /// Directory of commands; the home directory when unset.
+    /// Directory of commands; the home directory of the account, which only the files of the build know, when unset.
     #[serde(default)]
     pub workdir: Option<String>,
     /// Variables. Sandboxes do not get them; the start command, the ready command and kernels of the code interpreter do.
@@ -35,14 +33,8 @@ impl Context {
     /// Name of the account that builds from images begin with.
     pub const DEFAULT_USER: &str = "user";
 
-    /// The context of a user without a directory of its own, in the usual home directory.
+    /// The context of a user, in the home directory of the user and without variables.
     pub fn of_user(user: &str) -> Self {
-        let home = if user == "root" { "/root".to_owned() } else { format!("/home/{user}") };
-        Self { user: user.to_owned(), home, workdir: None, env: BTreeMap::new(), interpreter: None }
-    }
-
-    /// The directory that commands run in.
-    pub fn directory(&self) -> &str {
-        self.workdir.as_deref().unwrap_or(&self.home)
+        Self { user: user.to_owned(), workdir: None, env: BTreeMap::new(), interpreter: None }
     }
 }

@@ -54,7 +54,7 @@ async fn what_died_meanwhile_is_gone_and_strays_are_swept() {
     // A sandbox no row knows: started by a server that crashed before it wrote it down.
     let mut spec = (*server.fake.spec(&sandbox_id(&alive)).unwrap()).clone();
     spec.id = sandbox_id("istray");
-    sandcove_isolate::Backend::Fake(server.fake.clone()).create(spec).await.unwrap();
+    sandcove_isolate::Backend::Fake(server.fake.clone()).create(spec, None).await.unwrap();
     let server = server.restart().await;
     assert_eq!(server.fake.ids(), [sandbox_id(&alive)]);
     assert_eq!(server.state(&alive).await.as_deref(), Some("running"));

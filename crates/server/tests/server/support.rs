@@ -282,7 +282,7 @@ pub fn base() -> TemplateRecord {
             command: vec!["/bin/true".into()],
             user: "root".into(),
             env: BTreeMap::new(),
-            cwd: "/".into(),
+            cwd: Some("/".into()),
             ready_port: None,
             zygote: false,
             once: false,

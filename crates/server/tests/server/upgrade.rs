@@ -291,7 +291,7 @@ async fn restore(database: &mut SqliteConnection, fake: &Fake, directory: &Path)
     let backend = Backend::Fake(fake.clone());
     let create = async |id: &str| {
         let spec = SandboxSpec { id: sandbox_id(id), files: Files::Empty, memory: false, ..like.clone() };
-        backend.create(spec).await.unwrap().0
+        backend.create(spec, None).await.unwrap().0
     };
     let source = create("isource").await;
     let snapshots = "SELECT id FROM template_builds WHERE record ->> '$.snapshot_of' IS NOT NULL \
