@@ -217,7 +217,7 @@ mod tests {
         }
         assert_eq!(outcomes(&answer), [0, -2]);
         assert_eq!(outcomes(&answer[..30]), [0]);
-        assert_eq!(outcomes(&[0; 40]), []);
-        assert_eq!(outcomes(&[]), []);
+        assert!(outcomes(&[0; 40]).is_empty());
+        assert!(outcomes(&[]).is_empty());
     }
 }
