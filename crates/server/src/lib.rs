@@ -20,6 +20,7 @@
 //!  audit                                who did what; files
 //!  telemetry, otlp, outbound            metrics; what a collector gets; requests that the server makes itself
 //!  node, config, clock, random, error
+//!  fair                                 a share for each team, and a queue in which they take turns
 //!  tls                                  certificates of the listener
 //! ```
 //!
@@ -68,6 +69,7 @@ mod dashboard;
 pub mod domain;
 mod error;
 pub mod events;
+mod fair;
 #[cfg(any(test, fuzzing, debug_assertions))]
 pub mod fuzzing;
 mod http;

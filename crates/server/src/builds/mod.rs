@@ -3,7 +3,7 @@
 //!
 //! | part | files |
 //! | --- | --- |
-//! | a build from its start to its end | `job`, `turns`, `recover`, `limits`, `failure` |
+//! | a build from its start to its end | `job`, `recover`, `limits`, `failure` |
 //! | its phases | `engine`, `base`, `image`, `archived`, `provision`, `interpreter`, `finish`, `started` |
 //! | its steps | `steps`, `execute`, `mounts`, `variables`, `keys`, `guest` |
 //! | what is kept | `log`, `file_sets`, `in_use`, `collect` |
@@ -31,7 +31,6 @@ mod provision;
 mod recover;
 mod started;
 mod steps;
-mod turns;
 mod variables;
 
 use std::collections::{HashMap, HashSet};
@@ -46,6 +45,7 @@ use uuid::Uuid;
 
 use crate::domain::build::{BuildSecrets, BuildSpec, LogEntry, LogLevel, RegistryCredentials};
 use crate::domain::team::Team;
+use crate::fair::FairQueue;
 use crate::store::Store;
 use crate::templates::Templates;
 use crate::{Error, Result};
@@ -55,7 +55,6 @@ pub use file_sets::FileSets;
 use in_use::InUse;
 pub use limits::BuildSettings;
 use log::BuildLog;
-use turns::Turns;
 
 /// The builds of this server; clones share them.
 #[derive(Clone)]
@@ -71,7 +70,7 @@ struct Shared {
     settings: BuildSettings,
     logs: PathBuf,
     file_sets: FileSets,
-    turns: Turns,
+    turns: FairQueue,
     /// Read by builds and exports in progress; written by a deletion by hand, which takes cached steps that builds may need.
     busy: Arc<RwLock<()>>,
     /// Layers and snapshots that builds and exports in progress use.
@@ -101,7 +100,7 @@ impl Builds {
         let shared = Shared {
             logs: settings.data_dir.join("builds"),
             file_sets: FileSets::new(settings.data_dir.join("file-sets")),
-            turns: Turns::new(settings.concurrent),
+            turns: FairQueue::new(settings.concurrent),
             store,
             host,
             templates,

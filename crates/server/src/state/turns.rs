@@ -1,30 +1,31 @@
 //! Turns at calls of the API that only read, for each team. A team may ask for as many lists at once as its connections carry. If all were made at
 //! once, they would be in memory together, and calls of other teams would wait behind them for a processor.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
+
+use crate::fair::TeamShares;
 
 /// Maximum number of calls of one team that are answered at once.
 const MAX_AT_ONCE: usize = 8;
 
 /// The turns of all teams.
-#[derive(Debug, Default)]
-pub(crate) struct Turns(Mutex<HashMap<Uuid, Arc<Semaphore>>>);
+#[derive(Debug)]
+pub(crate) struct Turns(TeamShares);
 
 /// A turn, until it is dropped.
 pub(crate) type Turn = OwnedSemaphorePermit;
 
+impl Default for Turns {
+    fn default() -> Self {
+        Self(TeamShares::new(MAX_AT_ONCE))
+    }
+}
+
 impl Turns {
     /// Waits for a turn of `team`, first come, first served. There is always one to come.
     pub(crate) async fn take(&self, team: Uuid) -> Option<Turn> {
-        let of_team = {
-            let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            turns.entry(team).or_insert_with(|| Arc::new(Semaphore::new(MAX_AT_ONCE))).clone()
-        };
-        of_team.acquire_owned().await.ok()
+        self.0.of(team).acquire_owned().await.ok()
     }
 }
 
