@@ -1,5 +1,6 @@
-//! What keeps one team from taking everything: a share for each, and a queue in which they take turns. There, the next to begin is one of the team with the fewest in progress, of those the one whose last
-//! began first, and of that team's the one that has waited longest. So a team that asks for a hundred holds up nobody's first.
+//! The means to keep one team from taking everything: a share for each team, and a queue in which teams take turns. The next to begin
+//! there is one of the team with the fewest in progress, of those the one whose last began first, and of that team's the one that has
+//! waited longest. So a team that asks for a hundred holds up nobody's first.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

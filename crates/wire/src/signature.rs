@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::secret::Secret;
 
-/// What every signature begins with.
+/// The beginning of every signature.
 const PREFIX: &str = "v1_";
 /// Length of a signature, bytes: the prefix, and 32 bytes in base64 without padding.
 const LENGTH: usize = PREFIX.len() + 43;
