@@ -78,12 +78,14 @@ class Books:
     descriptors: int = 0
     memory: int = 0
     database: int = 0
+    # Attempts to deliver each event to each webhook.
+    attempts: list[int] = field(default_factory=list)
 
 
 class Accountant:
     """Reads what the host holds for a team."""
 
-    TABLES = ["sandboxes", "volumes", "api_keys", "webhooks", "idempotency_keys", "events"]
+    TABLES = ["sandboxes", "volumes", "api_keys", "webhooks", "idempotency_keys", "events", "secrets"]
 
     def __init__(self, server, team: Team) -> None:
         self.server, self.team = server, team
@@ -116,6 +118,10 @@ class Accountant:
                 (books.frozen if slot.is_frozen else books.running).append(slot.memory)
         books.parked = sum(map(parked_bytes, (self.pool.root / "parked" / sandbox for sandbox in own)))
         books.account = groups.get(self.team.account, 0)
+        books.attempts = [row[0] for row in self.query(
+            "SELECT COUNT(*) FROM webhook_attempts a JOIN webhooks w ON w.id = a.webhook_id WHERE w.team_id = :team "
+            "GROUP BY a.webhook_id, a.event_id"
+        )]  # fmt: skip
         books.disk = self.pool.used()
         books.descriptors = open_descriptors(self.server.pid)
         books.memory = sum(volatile.resident_bytes(part) or 0 for part in volatile.parts(self.server.pid))

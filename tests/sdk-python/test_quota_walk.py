@@ -3,8 +3,10 @@ with an accountant outside of the server. SANDCOVE_WALK_SEED repeats a walk, SAN
 
 import os
 import random
+import threading
 import time
 from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from e2b import Sandbox
@@ -34,12 +36,54 @@ MAX_SECONDS = 60 if STEPS <= 150 else 6000
 # A row of a sandbox has its labels and variables, and so has each of its events.
 ROW_BYTES = (64 + 256 + 64) << 10
 # Answers that a call may have: it succeeds, or is refused by a limit or by the state of what it is for.
-EXPECTED = {200, 201, 204, 400, 404, 409, 429, 503, 507}
+EXPECTED = {200, 201, 202, 204, 400, 404, 409, 429, 503, 507}
+
+
+# Attempts that are kept of an event for each webhook.
+EVENT_ATTEMPTS = 10
+
+
+@pytest.fixture(scope="module", autouse=True)
+def private(server):
+    """The server, started again with webhooks to private addresses."""
+    if not hasattr(type(server), "kill9"):
+        pytest.skip("needs a server of its own: unset SANDCOVE_TEST_URL")
+    before = server.variables
+    server.stop()
+    server.variables = {**before, "SANDCOVE_PRIVATE_WEBHOOKS": "1"}
+    server.start()
+    yield
+    server.stop()
+    server.variables = before
+    server.start()
+
+
+@pytest.fixture
+def receiver():
+    """A receiver of webhooks that answers with as much as it may, and with more."""
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(random.choice([200, 500]))
+            for number in range(random.choice([1, 12, 60])):
+                self.send_header(f"X-Long-{number}", '"' * 1000)
+            self.end_headers()
+            self.wfile.write(b"\x01" * 10_000)
+
+        def log_message(self, *_):
+            pass
+
+    service = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=service.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{service.server_port}/"
+    service.shutdown()
+    service.server_close()
 
 
 class Walk:
-    def __init__(self, team: Team, seed: int) -> None:
-        self.team, self.random = team, random.Random(seed)
+    def __init__(self, team: Team, seed: int, receiver: str) -> None:
+        self.team, self.random, self.receiver = team, random.Random(seed), receiver
         self.answers: Counter[tuple[str, int]] = Counter()
         self.refusals: Counter[str] = Counter()
         self.names = self.steps = 0
@@ -159,15 +203,28 @@ class Walk:
 
     def webhook(self) -> None:
         body = {
-            "name": "n", "url": "https://192.0.2.1/", "enabled": True, "signatureSecret": "s",
+            "name": "n", "url": self.random.choice(["https://192.0.2.1/", self.receiver]), "enabled": True, "signatureSecret": "s",
             "events": ["sandbox.lifecycle.created"] * self.random.choice([1, 500]),
         }  # fmt: skip
         self.note("webhook", self.team.call("POST", "/events/webhooks", body))
 
+    def redeliver(self) -> None:
+        for webhook in self.team.call("GET", "/events/webhooks").json():
+            path = f"/events/webhooks/{webhook['id']}/deliveries"
+            answer = self.team.call("GET", f"{path}?limit=100")
+            assert answer.status_code == 200 and len(answer.content) <= 100 * EVENT_ATTEMPTS * (48 << 10), answer.text[:1000]
+            for delivery in answer.json()["data"][:3]:
+                for _ in range(4):
+                    self.note("redeliver", self.team.call("POST", f"{path}/{delivery['eventId']}/redeliver"))
+
+    def secret(self) -> None:
+        body = {"name": f"s{self.random.randrange(1000)}", "value": "v" * self.random.choice([10, 8 << 10, (8 << 10) + 1])}
+        self.note("secret", self.team.call("POST", "/secrets", body))
+
     WEIGHTS = {
         "create": 12, "create_from_snapshot": 5, "pause": 14, "expire": 4, "resume": 5, "connect": 4, "kill": 5, "network": 2,
         "snapshot": 9, "delete_snapshot": 3, "fork": 5, "volume": 4, "delete_volume": 2, "write_to_volume": 4, "fill_disk": 8,
-        "empty_disk": 2, "fill_memory": 9, "webhook": 1,
+        "empty_disk": 2, "fill_memory": 9, "webhook": 2, "redeliver": 4, "secret": 2,
     }  # fmt: skip
 
     # A walk takes for a while before it also gives back, so that it meets limits whatever its seed.
@@ -200,6 +257,8 @@ def check(accountant: Accountant, step: str) -> None:
     assert books.snapshots <= limits["snapshots"], (step, books)
     assert books.rows["volumes"] <= limits["volumes"], (step, books)
     assert books.rows["webhooks"] <= 50, (step, books)
+    assert books.rows["secrets"] <= 500, (step, books)
+    assert max(books.attempts, default=0) <= EVENT_ATTEMPTS, (step, books)
     # Memory and slots: what is frozen counts as running until there is room for it.
     assert len(books.frozen) + len(books.running) <= running + limits["pausedInMemory"], (step, books)
     assert sum(books.running) <= running * limits["maxRamMb"] * MIB, (step, books)
@@ -215,7 +274,7 @@ def check(accountant: Accountant, step: str) -> None:
     assert books.disk - first.disk <= (most * 1.1 + 64) * MIB, (step, books)
     # The server: a few descriptors for each sandbox, and memory and rows in proportion to what it keeps.
     assert books.descriptors - first.descriptors <= 12 * (running + paused + running) + 64, (step, books)
-    rows = books.rows["sandboxes"] + books.rows["events"]
+    rows = books.rows["sandboxes"] + books.rows["events"] + books.rows["secrets"] + sum(books.attempts)
     assert books.database - first.database <= (rows + 20) * ROW_BYTES, (step, books)
     assert books.memory - first.memory <= 192 * MIB, (step, books)
 
@@ -231,15 +290,13 @@ def shows_something(number: int, walk: Walk) -> bool:
     return number > 40 and sum(walk.refusals.values()) > 5
 
 
-def test_no_sequence_of_calls_goes_beyond_the_limits(server):
-    if not hasattr(type(server), "kill9"):
-        pytest.skip("needs a server of its own: unset SANDCOVE_TEST_URL")
+def test_no_sequence_of_calls_goes_beyond_the_limits(server, receiver):
     if not Pool(server.data_dir).is_grouped():
         pytest.skip("the kernel has no simple quotas, or the pool is older than them")
     seed = int(os.environ.get("SANDCOVE_WALK_SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"SANDCOVE_WALK_SEED={seed}")
     team = Team(server.url, **LIMITS)
-    accountant, walk = Accountant(server, team), Walk(team, seed)
+    accountant, walk = Accountant(server, team), Walk(team, seed, receiver)
     end = time.monotonic() + MAX_SECONDS
     try:
         for number in range(STEPS):

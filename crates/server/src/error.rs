@@ -1,5 +1,7 @@
 //! Failures of the control plane, named for what happened. `http::error` chooses the status of each.
 
+use std::sync::Arc;
+
 use sandcove_wire::id::SandboxId;
 
 /// Templates that the `sandcove` program builds when a user asks for them.
@@ -60,9 +62,12 @@ pub enum Error {
     /// The team has no such secret.
     #[error("Secret not found")]
     SecretNotFound,
-    /// The team has a secret of that name or as many as it may, or somebody changed the secret at the same time.
+    /// The team has a secret of that name, or somebody changed the secret at the same time.
     #[error("Secret cannot be modified in its current state")]
     SecretConflict,
+    /// The team has as many secrets as it may; the contract has one text for this and a conflict.
+    #[error("Secret cannot be modified in its current state")]
+    TooManySecrets,
     /// The value of a secret could not be sealed.
     #[error("failed to seal the value of a secret")]
     Seal(#[source] sandcove_isolate::Error),
@@ -390,6 +395,9 @@ pub enum Error {
     /// The server is stopping.
     #[error("the server is shutting down")]
     ShuttingDown,
+    /// A transition failed that several requests waited for; each of them gets this error.
+    #[error(transparent)]
+    Shared(Arc<Error>),
     /// An invariant of the server's own code does not hold.
     #[error("internal error: {0}")]
     Internal(&'static str),
@@ -409,6 +417,14 @@ impl From<sqlx::Error> for Error {
 }
 
 impl Error {
+    /// The error itself, of one that requests share.
+    pub(crate) fn unshared(&self) -> &Self {
+        match self {
+            Self::Shared(error) => error,
+            other => other,
+        }
+    }
+
     /// The error of a failed file operation in a volume.
     pub(crate) fn from_volume(action: &'static str, source: std::io::Error) -> Self {
         use sandcove_image::files::FileError;

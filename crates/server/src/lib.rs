@@ -19,6 +19,7 @@
 //!  domain     audit     telemetry       records, lifecycle policy, network rules, no I/O; who did what; metrics
 //!  otlp, node                           what a collector gets; the host
 //!  outbound, config, clock, random, error
+//!  fair                                 a share for each team, and a queue in which they take turns
 //!  tls                                  certificates of the listener
 //! ```
 //!
@@ -68,6 +69,7 @@ mod dashboard;
 pub mod domain;
 mod error;
 pub mod events;
+mod fair;
 #[cfg(any(test, fuzzing, debug_assertions))]
 pub mod fuzzing;
 mod http;

@@ -7,6 +7,11 @@ use sha2::{Digest, Sha256};
 
 use crate::secret::Secret;
 
+/// The beginning of every signature.
+const PREFIX: &str = "v1_";
+/// Length of a signature, bytes: the prefix, and 32 bytes in base64 without padding.
+const LENGTH: usize = PREFIX.len() + 43;
+
 /// The operation that a signature allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
@@ -43,24 +48,44 @@ impl UrlSignature {
         username: &str,
         expiration: Option<i64>,
     ) -> Self {
-        let mut text = format!("{path}:{}:{username}:{}", operation.text(), token.expose());
-        if let Some(expiration) = expiration {
-            text.push_str(&format!(":{expiration}"));
-        }
-        Self { value: format!("v1_{}", STANDARD_NO_PAD.encode(Sha256::digest(text))), expiration }
+        let value = value(signed_before_token(path, operation, username), token, expiration);
+        Self { value, expiration }
+    }
+
+    /// Whether the signature can be one at all.
+    pub fn is_well_formed(&self) -> bool {
+        self.value.starts_with(PREFIX) && self.value.len() == LENGTH
     }
 
     /// Whether the signature was made with `token` for an operation on `path` as `username`, both as in the query. Compares
     /// in constant time. The expiry is part of what is signed, but an expired signature matches too.
     pub fn is_made_with(&self, token: &Secret, path: &str, operation: Operation, username: &str) -> bool {
-        let expected = Self::sign(token, path, operation, username, self.expiration);
-        Secret::new(expected.value).matches(&self.value)
+        self.check(path, operation, username)(token)
+    }
+
+    /// The check of [`UrlSignature::is_made_with`] for any number of tokens. A path may be long; it is hashed once for all of them.
+    pub fn check(&self, path: &str, operation: Operation, username: &str) -> impl Fn(&Secret) -> bool {
+        let signed = signed_before_token(path, operation, username);
+        move |token| Secret::new(value(signed.clone(), token, self.expiration)).matches(&self.value)
     }
 
     /// Whether the signature has expired at `now`, Unix seconds.
     pub fn is_expired(&self, now: i64) -> bool {
         self.expiration.is_some_and(|expiration| expiration < now)
     }
+}
+
+/// The hash of what is signed before the token.
+fn signed_before_token(path: &str, operation: Operation, username: &str) -> Sha256 {
+    Sha256::new_with_prefix(format!("{path}:{}:{username}:", operation.text()))
+}
+
+fn value(mut signed: Sha256, token: &Secret, expiration: Option<i64>) -> String {
+    signed.update(token.expose());
+    if let Some(expiration) = expiration {
+        signed.update(format!(":{expiration}"));
+    }
+    format!("{PREFIX}{}", STANDARD_NO_PAD.encode(signed.finalize()))
 }
 
 #[cfg(test)]
@@ -83,6 +108,24 @@ mod tests {
         assert!(!matches(KNOWN, None, Operation::Read, "token"));
         assert!(!matches(KNOWN, Some(1000), Operation::Read, "other"));
         assert!(!matches("", Some(1000), Operation::Read, "token"));
+    }
+
+    #[test]
+    fn one_check_is_for_any_number_of_tokens() {
+        let signature = UrlSignature { value: KNOWN.into(), expiration: Some(1000) };
+        let is_made_with = signature.check("/home/user/a.txt", Operation::Read, "user");
+        let found = ["other", "token", "to", "token"].map(|token| is_made_with(&Secret::new(token)));
+        assert_eq!(found, [false, true, false, true]);
+    }
+
+    #[test]
+    fn the_form_of_a_signature_is_known_before_anything_is_hashed() {
+        let is_well_formed =
+            |value: &str| UrlSignature { value: value.into(), expiration: None }.is_well_formed();
+        assert!(is_well_formed(KNOWN));
+        for other in ["", "v1_", "v1_x", &KNOWN.replace("v1_", "v2_"), &format!("{KNOWN}=")] {
+            assert!(!is_well_formed(other), "{other}");
+        }
     }
 
     #[test]

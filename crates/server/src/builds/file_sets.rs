@@ -1,7 +1,6 @@
 //! Files that clients upload for `COPY` steps (contract: templates, section 6.3): one archive for each hash, shared by all
 //! templates of a team.
 
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -52,12 +51,12 @@ impl FileSets {
     /// Receives an archive. It is there as a whole, or not at all; an earlier one with the same hash is replaced.
     ///
     /// # Errors
-    /// When the hash is malformed, the client breaks off, the archive is too large, or it cannot be written.
-    pub async fn receive<E: Display>(
+    /// When the hash is malformed, the body ends in an error, the archive is too large, or it cannot be written.
+    pub async fn receive(
         &self,
         team: Uuid,
         hash: &str,
-        mut body: impl Stream<Item = std::result::Result<Bytes, E>> + Unpin,
+        mut body: impl Stream<Item = Result<Bytes>> + Unpin,
     ) -> Result<()> {
         if !is_hash(hash) {
             return Err(Error::Refused("Invalid files hash".to_owned()));
@@ -68,10 +67,7 @@ impl FileSets {
         let mut file = tokio::fs::File::create(&unfinished.0).await.map_err(unwritable(&unfinished.0))?;
         let mut received = 0;
         while let Some(piece) = body.next().await {
-            let piece = piece.map_err(|error| {
-                tracing::debug!(%error, "an upload for a build was broken off");
-                Error::BodyAborted
-            })?;
+            let piece = piece?;
             received += piece.len() as u64;
             if received > MAX_BYTES {
                 return Err(Error::BodyTooLarge(usize::try_from(MAX_BYTES).unwrap_or(usize::MAX)));
@@ -176,14 +172,12 @@ mod tests {
 
     use super::*;
 
-    fn body(
-        parts: &[Result<&'static str, &'static str>],
-    ) -> impl Stream<Item = Result<Bytes, String>> + Unpin {
-        let parts: Vec<_> = parts
-            .iter()
-            .map(|part| part.map(|text| Bytes::from_static(text.as_bytes())).map_err(str::to_owned))
-            .collect();
-        stream::iter(parts)
+    fn body(parts: &[Result<&'static str, &'static str>]) -> impl Stream<Item = Result<Bytes>> + Unpin {
+        let piece = |part: &Result<&'static str, _>| match part {
+            Ok(text) => Ok(Bytes::from_static(text.as_bytes())),
+            Err(_) => Err(Error::BodyAborted),
+        };
+        stream::iter(parts.iter().map(piece).collect::<Vec<_>>())
     }
 
     #[tokio::test]

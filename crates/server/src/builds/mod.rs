@@ -3,7 +3,7 @@
 //!
 //! | part | files |
 //! | --- | --- |
-//! | a build from its start to its end | `job`, `turns`, `recover`, `limits`, `failure` |
+//! | a build from its start to its end | `job`, `recover`, `limits`, `failure` |
 //! | its phases | `engine`, `base`, `image`, `archived`, `provision`, `interpreter`, `finish`, `started`, `start_log` |
 //! | its steps | `steps`, `execute`, `mounts`, `variables`, `keys`, `guest` |
 //! | what is kept | `log`, `file_sets`, `in_use`, `collect` |
@@ -32,7 +32,6 @@ mod recover;
 mod start_log;
 mod started;
 mod steps;
-mod turns;
 mod variables;
 
 use std::collections::{HashMap, HashSet};
@@ -47,6 +46,7 @@ use uuid::Uuid;
 
 use crate::domain::build::{BuildSecrets, BuildSpec, LogEntry, LogLevel, RegistryCredentials};
 use crate::domain::team::Team;
+use crate::fair::FairQueue;
 use crate::store::Store;
 use crate::templates::Templates;
 use crate::{Error, Result};
@@ -56,7 +56,6 @@ pub use file_sets::FileSets;
 use in_use::InUse;
 pub use limits::BuildSettings;
 use log::BuildLog;
-use turns::Turns;
 
 /// The builds of this server; clones share them.
 #[derive(Clone)]
@@ -72,7 +71,7 @@ struct Shared {
     settings: BuildSettings,
     logs: PathBuf,
     file_sets: FileSets,
-    turns: Turns,
+    turns: FairQueue,
     /// Read by builds and exports in progress; written by a deletion by hand, which takes cached steps that builds may need.
     busy: Arc<RwLock<()>>,
     /// Layers and snapshots that builds and exports in progress use.
@@ -102,7 +101,7 @@ impl Builds {
         let shared = Shared {
             logs: settings.data_dir.join("builds"),
             file_sets: FileSets::new(settings.data_dir.join("file-sets")),
-            turns: Turns::new(settings.concurrent),
+            turns: FairQueue::new(settings.concurrent),
             store,
             host,
             templates,

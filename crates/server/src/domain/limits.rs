@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{Error, Result};
 
-/// Maximum number of labels of a sandbox, and of bytes of their keys and values.
+/// Maximum number of labels of a sandbox, and of bytes of their keys and values as JSON, which they are in answers and events.
 const METADATA: MapLimits = MapLimits { entries: 1024, bytes: 64 << 10 };
 /// Maximum number of variables of a sandbox, and of bytes of their names and values.
 const ENV_VARS: MapLimits = MapLimits { entries: 4096, bytes: 256 << 10 };
@@ -39,7 +39,9 @@ const SECRET_LABEL: (usize, usize) = (128, 1024);
 pub(crate) const WEBHOOKS: usize = 50;
 /// Maximum number of attempts to deliver that are kept of one webhook; the oldest are deleted first.
 pub(crate) const WEBHOOK_ATTEMPTS: i64 = 10_000;
-/// Maximum length of a request body that is kept of an attempt, bytes.
+/// Maximum number of attempts to deliver one event that are kept; the oldest are deleted first.
+pub(crate) const EVENT_ATTEMPTS: i64 = 10;
+/// Maximum length of the body of a request or of an answer that is kept of an attempt, bytes; of the latter as JSON.
 pub(crate) const ATTEMPT_BODY_BYTES: usize = 8 << 10;
 /// Maximum number of API keys of one team.
 pub(crate) const API_KEYS: usize = 1000;
@@ -74,7 +76,7 @@ pub(crate) const BUILD_STEPS: usize = 1000;
 /// Maximum size of what a build is made from, as JSON, bytes.
 pub(crate) const BUILD_SPEC_BYTES: usize = 4 << 20;
 
-/// Maximum number of entries of a map, and of bytes of their keys and values.
+/// Maximum number of entries of a map, and of bytes of their keys and values as JSON.
 #[derive(Debug, Clone, Copy)]
 struct MapLimits {
     entries: usize,
@@ -119,11 +121,42 @@ impl MapLimits {
         if map.len() > self.entries {
             return Err(too_much(property, self.entries, "entries", map.len()));
         }
-        let bytes: usize = map.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let bytes = map_length(map);
         if bytes > self.bytes {
-            return Err(too_much(property, self.bytes, "bytes of keys and values", bytes));
+            return Err(too_much(property, self.bytes, "bytes of keys and values as JSON", bytes));
         }
         Ok(())
+    }
+}
+
+/// Size of the keys and values of a map as JSON, bytes.
+pub(crate) fn map_length(map: &BTreeMap<String, String>) -> usize {
+    map.iter().map(|(key, value)| json_length(key) + json_length(value)).sum()
+}
+
+/// Length of `text` within a JSON string, bytes: a character may take six times as much as by itself.
+pub(crate) fn json_length(text: &str) -> usize {
+    text.chars().map(json_width).sum()
+}
+
+/// The longest beginning of `text` that takes at most `max` bytes within a JSON string.
+pub(crate) fn json_prefix(text: &str, max: usize) -> &str {
+    let mut left = max;
+    let end = text.char_indices().find(|(_, c)| match left.checked_sub(json_width(*c)) {
+        Some(rest) => {
+            left = rest;
+            false
+        }
+        None => true,
+    });
+    end.map_or(text, |(end, _)| &text[..end])
+}
+
+fn json_width(c: char) -> usize {
+    match c {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        '\0'..='\u{1f}' => 6,
+        other => other.len_utf8(),
     }
 }
 
@@ -146,7 +179,7 @@ mod tests {
         let error = check_metadata(&map(1, (64 << 10) + 1)).unwrap_err().to_string();
         assert_eq!(
             error,
-            "validation error: property \"metadata\" must have at most 65536 bytes of keys and values, not 65537"
+            "validation error: property \"metadata\" must have at most 65536 bytes of keys and values as JSON, not 65537"
         );
         assert!(
             check_metadata(&map(1025, 7))
@@ -159,6 +192,17 @@ mod tests {
         for (name, value) in [("a\0", "b"), ("a", "\0b")] {
             assert!(check_env_vars(&BTreeMap::from([(name.to_owned(), value.to_owned())])).is_err());
         }
+    }
+
+    #[test]
+    fn what_is_long_as_json_is_long() {
+        for text in ["", "abc", "ä€🦀", "\"\\/\n\r\t\u{8}\u{c}\0\u{1}\u{1f}\u{7f}\u{2028}"] {
+            assert_eq!(json_length(text) + 2, serde_json::to_string(text).unwrap().len(), "{text:?}");
+        }
+        let labels = |length| BTreeMap::from([(String::new(), "\u{1}".repeat(length))]);
+        assert!(check_metadata(&labels((64 << 10) / 6)).is_ok());
+        assert!(check_metadata(&labels((64 << 10) / 6 + 1)).is_err());
+        assert_eq!(["ab", "a\n", "aä", "abc"].map(|text| json_prefix(text, 2)), ["ab", "a", "a", "ab"]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header};
 use http_body_util::Full;
 use sandcove_host::Host;
 use sandcove_isolate::is_public;
@@ -21,9 +21,12 @@ use tokio::net::{TcpSocket, TcpStream};
 use uuid::Uuid;
 
 use crate::clock;
+use crate::domain::limits::json_length;
 use crate::domain::webhook::Webhook;
 use crate::outbound::{self, Tls};
 
+/// Maximum size of the headers that are kept of a request or an answer, as JSON, bytes.
+const MAX_HEADERS: usize = 8 << 10;
 /// Time in which a receiver has to answer.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -129,11 +132,19 @@ fn headers(webhook: &Webhook, delivery: Uuid, signature: &Secret) -> HeaderMap {
     headers
 }
 
+/// Headers as they are kept; those that do not fit are left out.
 fn shown(headers: &HeaderMap) -> BTreeMap<String, String> {
-    headers
-        .iter()
-        .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
-        .collect()
+    let mut left = MAX_HEADERS;
+    let text = |(name, value): (&HeaderName, &HeaderValue)| {
+        (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+    };
+    let fits = |(name, value): &(String, String)| {
+        let length = json_length(name) + json_length(value);
+        let fits = length <= left;
+        left -= if fits { length } else { 0 };
+        fits
+    };
+    headers.iter().map(text).filter(fits).collect()
 }
 
 async fn send(
@@ -197,5 +208,15 @@ mod tests {
     fn the_signature_is_the_documented_one() {
         let expected = "6yw2HRBeqVRA4bDPl7MvvlfA6UvRbx39fVqp6rCY2nc";
         assert_eq!(signature(&Secret::new("topsecret"), br#"{"a":1}"#), expected);
+    }
+
+    #[test]
+    fn headers_are_kept_as_far_as_there_is_room() {
+        let mut headers = HeaderMap::new();
+        for (name, length) in [("a", 8000), ("b", 4000), ("c", 100)] {
+            headers
+                .insert(HeaderName::from_static(name), HeaderValue::from_str(&"x".repeat(length)).unwrap());
+        }
+        assert_eq!(shown(&headers).into_keys().collect::<Vec<_>>(), ["a", "c"]);
     }
 }

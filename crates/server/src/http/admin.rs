@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use axum::extract::{FromRequestParts, Path, State};
+use axum::extract::{FromRequestParts, State};
 use axum::response::Response;
 use http::StatusCode;
 use http::request::Parts;
@@ -15,7 +15,7 @@ use super::audit;
 use super::auth::{Operator, may_act};
 use super::body::{self, Required};
 use super::keys;
-use super::params::Id;
+use super::params::{Id, Path};
 use crate::domain::team::{Caps, Quota, Standing, Team, rates};
 use crate::state::App;
 use crate::{Error, Result};

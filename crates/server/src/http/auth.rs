@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::audit::{self, Actor};
 use super::measure;
+use super::memory::Memory;
 use crate::domain::team::{Standing, Team};
 use crate::state::App;
 use crate::state::credentials::{ADMIN_TOKEN, API_KEY};
@@ -140,6 +141,9 @@ struct Identity {
 async fn admit(app: &App, identity: Identity, parts: &Parts) -> Result<Team> {
     let Identity { team, credential, key } = identity;
     audit::note(parts, Actor { credential, key, team: Some(team.id) });
+    if let Some(memory) = parts.extensions.get::<Memory>() {
+        memory.belongs_to(team.id);
+    }
     match team.standing {
         Standing::Banned => Err(Error::TeamBanned),
         Standing::Good | Standing::Blocked(_) => {

@@ -15,8 +15,8 @@ use crate::{Error, Result};
 
 pub(super) async fn log(
     State(app): State<App>,
-    Sandbox(id): Sandbox,
     Reader(team): Reader,
+    Sandbox(id): Sandbox,
 ) -> Result<Response> {
     let view = app.sandboxes().view(&team, &id)?;
     let connections = match &view.live {

@@ -135,6 +135,7 @@ fn status(error: &Error) -> StatusCode {
         | Error::DeprecatedRoute => StatusCode::NOT_FOUND,
         Error::AlreadyPaused(_)
         | Error::SecretConflict
+        | Error::TooManySecrets
         | Error::SnapshotsUnsupported(_)
         | Error::AlreadyRunning(_)
         | Error::InTransition(_)
@@ -166,6 +167,7 @@ fn status(error: &Error) -> StatusCode {
         | Error::HostFull
         | Error::Draining
         | Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+        Error::Shared(error) => status(error),
         Error::Deadline | Error::PlacementTimeout | Error::StartTimeout(_) => StatusCode::GATEWAY_TIMEOUT,
         Error::CreateFailed { .. }
         | Error::Seal(_)
@@ -194,6 +196,8 @@ fn error_code(error: &Error) -> Option<&'static str> {
         Error::SnapshotsUnsupported(_) => Some("snapshot_filesystem_only_unsupported_node"),
         Error::CreateFailed { .. } => Some("sandbox_create_failed"),
         Error::PausedUnresponsive(_) => Some("sandbox_snapshot_guest_agent_unresponsive"),
+        Error::TooManySecrets => Some("secret_limit_reached"),
+        Error::Shared(error) => error_code(error),
         Error::IdempotencyMismatch => Some("idempotency_request_mismatch"),
         Error::IdempotencyInProgress => Some("idempotency_in_progress"),
         Error::IdempotencyOutcomeUnknown => Some("idempotency_outcome_unknown"),
@@ -291,7 +295,7 @@ fn error_code(error: &Error) -> Option<&'static str> {
 /// The message for the caller; internal details stay in the log.
 fn public_message(error: &Error) -> String {
     match status(error) {
-        StatusCode::INTERNAL_SERVER_ERROR => match error {
+        StatusCode::INTERNAL_SERVER_ERROR => match error.unshared() {
             Error::CreateFailed { .. } | Error::Backend { .. } => error.to_string(),
             _ => "internal server error".to_owned(),
         },

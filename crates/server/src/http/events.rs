@@ -24,8 +24,8 @@ pub(super) async fn of_team(State(app): State<App>, Reader(team): Reader, query:
 /// Lists the events of a sandbox, also of a removed one; a sandbox of another team has none.
 pub(super) async fn of_sandbox(
     State(app): State<App>,
-    Sandbox(id): Sandbox,
     Reader(team): Reader,
+    Sandbox(id): Sandbox,
     query: Query,
 ) -> Result<Response> {
     let query = EventQuery { sandbox: Some(id.to_string()), ..parse(&query)? };

@@ -41,8 +41,8 @@ pub(super) async fn created(app: &App, team: &Team, body: &wire::Named) -> Resul
 
 pub(super) async fn rename(
     State(app): State<App>,
-    Id(id): Id,
     Manager(team): Manager,
+    Id(id): Id,
     Required(body): Required<wire::Named>,
 ) -> Result<StatusCode> {
     let team = may_act(team)?;
@@ -52,7 +52,7 @@ pub(super) async fn rename(
     }
 }
 
-pub(super) async fn delete(State(app): State<App>, Id(id): Id, Manager(team): Manager) -> Result<StatusCode> {
+pub(super) async fn delete(State(app): State<App>, Manager(team): Manager, Id(id): Id) -> Result<StatusCode> {
     match app.store().delete_key(&team, id).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(Error::IdNotFound),
@@ -78,8 +78,8 @@ pub(super) async fn create_token(
 
 pub(super) async fn delete_token(
     State(app): State<App>,
-    Id(id): Id,
     TeamUser(team): TeamUser,
+    Id(id): Id,
 ) -> Result<StatusCode> {
     match app.store().delete_token(&team, id).await? {
         true => Ok(StatusCode::NO_CONTENT),

@@ -10,6 +10,7 @@ use super::body;
 use super::paging::{PageRequest, Position};
 use super::params::{Query, invalid};
 use super::sandboxes::listed;
+use crate::domain::limits::map_length;
 use crate::domain::reference::Reference;
 use crate::domain::team::Team;
 use crate::sandboxes::View;
@@ -18,6 +19,8 @@ use crate::{Error, Result};
 
 /// Maximum number of sandboxes in the list without pages.
 const MAX_UNPAGED: usize = 5000;
+/// Maximum size of the labels in the list without pages, bytes.
+const MAX_UNPAGED_LABELS: usize = 16 << 20;
 
 /// Lists running sandboxes, newest first.
 pub(super) async fn running(State(app): State<App>, Reader(team): Reader, query: Query) -> Result<Response> {
@@ -26,6 +29,11 @@ pub(super) async fn running(State(app): State<App>, Reader(team): Reader, query:
     views.retain(|view| !view.is_paused() && has_metadata(view, &metadata));
     if views.len() > MAX_UNPAGED {
         return Err(Error::Refused(format!("more than {MAX_UNPAGED} sandboxes match, use the paged list")));
+    }
+    let labels = views.iter().map(|view| map_length(&view.details.metadata));
+    if !fit(labels, MAX_UNPAGED_LABELS) {
+        let mib = MAX_UNPAGED_LABELS >> 20;
+        return Err(Error::Refused(format!("labels of more than {mib} MiB match, use the paged list")));
     }
     views.sort_by_key(|view| std::cmp::Reverse(position(view)));
     Ok(body::json(StatusCode::OK, &views.iter().map(listed).collect::<Vec<_>>()))
@@ -89,10 +97,26 @@ async fn template(app: &App, team: &Team, text: &str) -> Result<Option<TemplateI
     app.templates().find_id(team, &reference).await
 }
 
+/// Whether the sum of `sizes` is at most `max`; those beyond are not looked at.
+fn fit(mut sizes: impl Iterator<Item = usize>, max: usize) -> bool {
+    sizes.try_fold(max, usize::checked_sub).is_some()
+}
+
 fn has_metadata(view: &View, wanted: &[(String, String)]) -> bool {
     wanted.iter().all(|(key, value)| view.details.metadata.get(key) == Some(value))
 }
 
 fn position(view: &View) -> Position {
     Position { time: view.session.started_at, id: view.details.id.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_looked_at_as_far_as_they_fit() {
+        assert!(fit([3, 0, 4].into_iter(), 7));
+        assert!(!fit(std::iter::repeat(1), 7));
+    }
 }

@@ -21,8 +21,8 @@ const MAX_SEARCH: usize = 256;
 /// Lists entries from `start` on, oldest first.
 pub(super) async fn v1(
     State(app): State<App>,
-    Sandbox(id): Sandbox,
     Reader(team): Reader,
+    Sandbox(id): Sandbox,
     query: Query,
 ) -> Result<Response> {
     let start = query.integer("start")?.unwrap_or(0);
@@ -37,8 +37,8 @@ pub(super) async fn v1(
 /// Lists entries from `cursor` on, in either direction.
 pub(super) async fn v2(
     State(app): State<App>,
-    Sandbox(id): Sandbox,
     Reader(team): Reader,
+    Sandbox(id): Sandbox,
     query: Query,
 ) -> Result<Response> {
     let limit = query.integer_in("limit", 0..=MAX_ENTRIES, MAX_ENTRIES)?;

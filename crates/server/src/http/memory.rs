@@ -1,4 +1,5 @@
-//! Memory that the body of a request takes while it is read: it counts for the connection on which it comes.
+//! Memory that the body of a request takes while it is read: it counts for the connection on which it comes, and that for the team of
+//! its last request.
 
 use std::any::Any;
 use std::fmt;
@@ -8,6 +9,7 @@ use axum::BoxError;
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use uuid::Uuid;
 
 /// Size from which on a body is counted, bytes, and the steps in which it is.
 const STEP: usize = 64 << 10;
@@ -17,11 +19,25 @@ pub(crate) type Counted = Box<dyn Any + Send + Sync>;
 
 /// Counts memory of requests on one connection.
 #[derive(Clone)]
-pub(crate) struct Memory(Arc<dyn Fn(usize) -> Counted + Send + Sync>);
+pub(crate) struct Memory(Arc<dyn CountsMemory>);
+
+/// A connection that counts the memory of its requests.
+pub(crate) trait CountsMemory: Send + Sync {
+    /// Counts bytes until what is returned is dropped.
+    fn count(&self, bytes: usize) -> Counted;
+
+    /// Notes the team that sends a request.
+    fn belongs_to(&self, team: Uuid);
+}
 
 impl Memory {
-    pub(crate) fn new(count: impl Fn(usize) -> Counted + Send + Sync + 'static) -> Self {
-        Self(Arc::new(count))
+    pub(crate) fn new(connection: impl CountsMemory + 'static) -> Self {
+        Self(Arc::new(connection))
+    }
+
+    /// Notes the team that sends the request.
+    pub(super) fn belongs_to(&self, team: Uuid) {
+        self.0.belongs_to(team);
     }
 }
 
@@ -46,7 +62,7 @@ where
         if let Some(memory) = memory
             && bytes.len() >= (counted.len() + 1) * STEP
         {
-            counted.push((memory.0)(STEP));
+            counted.push(memory.0.count(STEP));
         }
     }
     Ok(bytes.freeze())
@@ -73,16 +89,27 @@ mod tests {
         }
     }
 
+    #[derive(Default, Clone)]
+    struct Counter {
+        now: Arc<AtomicUsize>,
+        most: Arc<AtomicUsize>,
+    }
+
+    impl CountsMemory for Counter {
+        fn count(&self, bytes: usize) -> Counted {
+            let now = self.now.fetch_add(bytes, Ordering::Relaxed) + bytes;
+            self.most.fetch_max(now, Ordering::Relaxed);
+            Box::new(Back(self.now.clone(), bytes))
+        }
+
+        fn belongs_to(&self, _: Uuid) {}
+    }
+
     #[tokio::test]
     async fn bodies_are_counted_while_they_are_read() {
-        let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let memory = {
-            let (now, most) = (now.clone(), most.clone());
-            Memory::new(move |bytes| {
-                most.fetch_max(now.fetch_add(bytes, Ordering::Relaxed) + bytes, Ordering::Relaxed);
-                Box::new(Back(now.clone(), bytes))
-            })
-        };
+        let counter = Counter::default();
+        let (now, most) = (counter.now.clone(), counter.most.clone());
+        let memory = Memory::new(counter);
         let frames = |count| {
             let frames = (0..count).map(|_| Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; STEP / 2])));
             axum::body::Body::from_stream(futures_util::stream::iter(frames))

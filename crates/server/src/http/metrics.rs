@@ -19,8 +19,8 @@ const MAX_SANDBOXES: usize = 100;
 
 pub(super) async fn of_one(
     State(app): State<App>,
-    Sandbox(id): Sandbox,
     Reader(team): Reader,
+    Sandbox(id): Sandbox,
     query: Query,
 ) -> Result<Response> {
     let (start, end) = (query.integer("start")?, query.integer("end")?);

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use sandcove_wire::api::admin as wire;
 
 use super::auth::{Operator, Scraper};
 use super::body::{self, Required};
+use super::params::Path;
 use crate::state::App;
 use crate::telemetry::{Form, SandboxState, StartResult};
 use crate::{Error, Result};

@@ -1,13 +1,28 @@
 //! Parameters in paths and query strings.
 
-use axum::extract::{FromRequestParts, Path};
+use axum::extract::{self, FromRequestParts};
 use http::request::Parts;
 use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
 use sandcove_wire::id::SandboxId;
+use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use crate::{Error, Result};
+
+/// The parameters of a path, as text. Handlers take them after the credentials, so that a request without any is refused for that.
+pub(super) struct Path<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
+        let extract::Path(found) = extract::Path::from_request_parts(parts, state)
+            .await
+            .map_err(|_| Error::InvalidRequest("the path is not UTF-8".into()))?;
+        Ok(Self(found))
+    }
+}
 
 /// The `{id}` of a path, as a sandbox id; the composite form of old clients is accepted too.
 pub(super) struct Sandbox(pub(super) SandboxId);

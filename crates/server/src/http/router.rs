@@ -5,7 +5,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Request;
 use axum::handler::Handler;
-use axum::response::IntoResponse;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{self, MethodRouter};
 use http::{HeaderName, HeaderValue, Method, header};
 use tower_http::catch_panic::CatchPanicLayer;
@@ -24,8 +25,15 @@ const DEADLINE: Duration = Duration::from_secs(70);
 /// Maximum duration of a request for a file of a volume, or of an upload, which may be of any size.
 const FILE_DEADLINE: Duration = Duration::from_secs(3600);
 
+/// The layer that ends a request at its deadline. Changes of sandboxes that a handler has begun go on: none of them runs in its task.
+async fn end_in_time(request: Request, next: Next) -> Response {
+    let deadline = deadline(request.uri().path());
+    let answer = tokio::time::timeout(deadline, next.run(request)).await;
+    answer.unwrap_or_else(|_| Error::Deadline.into_response())
+}
+
 /// The maximum duration of a request to `path`.
-pub(crate) fn deadline(path: &str) -> Duration {
+fn deadline(path: &str) -> Duration {
     let is_file = ["/volumecontent/", "/upload/"].iter().any(|prefix| path.starts_with(prefix))
         || (path.starts_with("/templates/") && path.ends_with("/export"))
         || path == "/templates/gc";
@@ -53,6 +61,7 @@ pub(crate) fn router(app: App) -> Router {
         .method_not_allowed_fallback(no_route)
         .layer(axum::middleware::from_fn_with_state(app.clone(), audit::record))
         .layer(axum::middleware::from_fn_with_state(app.clone(), measure::measure))
+        .layer(axum::middleware::from_fn(end_in_time))
         .layer(CatchPanicLayer::custom(error::panicked))
         .layer(axum::middleware::from_fn(secrets::guard_answers))
         .layer(cors())
@@ -270,4 +279,46 @@ fn cors() -> CorsLayer {
         ])
         .allow_headers(allowed.map(HeaderName::from_static))
         .expose_headers(exposed.map(HeaderName::from_static))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    /// A router whose one call takes for ever, with the layers around those of the API.
+    fn stuck(path: &str) -> Router {
+        Router::new()
+            .route(path, routing::get(std::future::pending::<StatusCode>))
+            .layer(axum::middleware::from_fn(end_in_time))
+            .layer(axum::middleware::from_fn(secrets::guard_answers))
+            .layer(cors())
+    }
+
+    async fn ask(path: &str) -> (Response, serde_json::Value) {
+        let request =
+            Request::get(path).header("origin", "http://page").body(axum::body::Body::empty()).unwrap();
+        let (parts, body) = stuck(path).oneshot(request).await.unwrap().into_parts();
+        let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+        (Response::from_parts(parts, axum::body::Body::empty()), serde_json::from_slice(&body).unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_at_the_deadline_is_one_of_the_call() {
+        for (path, message) in
+            [("/secrets", "Secrets backend timed out"), ("/sandboxes", "request took too long")]
+        {
+            let (answer, body) = ask(path).await;
+            assert_eq!(
+                (answer.status(), body["message"].as_str()),
+                (StatusCode::GATEWAY_TIMEOUT, Some(message))
+            );
+            assert_eq!(answer.headers()["access-control-allow-origin"], "*");
+            assert_eq!(answer.headers()["should-retry"], "false");
+            let caching = answer.headers().get("cache-control").map(HeaderValue::as_bytes);
+            assert_eq!(caching, (path == "/secrets").then_some(&b"no-store"[..]));
+        }
+    }
 }

@@ -94,12 +94,17 @@ pub(super) async fn create_v2(
     request: Request,
 ) -> Result<Response> {
     let bytes = body::read(request).await?;
-    let body: wire::NewSandbox = body::parse(&bytes)?;
     let key = idempotency_key(&headers)?;
-    let plan = plan(&app, team, &headers, body, Version::V2).await?;
+    let planned = {
+        let (app, bytes) = (app.clone(), bytes.clone());
+        let team = team.clone();
+        async move { plan(&app, team, &headers, body::parse(&bytes)?, Version::V2).await }
+    };
     let view = match key {
-        Some(key) => app.sandboxes().create_once(plan, key, fingerprint(&bytes)?).await?,
-        None => app.sandboxes().create(plan).await?,
+        // Another request with a key that was used is refused for that, whatever else is wrong with it; and the same request gets its
+        // sandbox, whatever has become of the template.
+        Some(key) => app.sandboxes().create_once(&team, key, fingerprint(&bytes)?, planned).await?,
+        None => app.sandboxes().create(planned.await?).await?,
     };
     Ok(created(&app, &view))
 }
@@ -111,8 +116,8 @@ fn created(app: &App, view: &View) -> Response {
 
 pub(super) async fn detail(
     State(app): State<App>,
-    Sandbox(id): Sandbox,
     Reader(team): Reader,
+    Sandbox(id): Sandbox,
 ) -> Result<Response> {
     let view = app.sandboxes().view(&team, &id)?;
     let detail = wire::SandboxDetail {
@@ -139,8 +144,8 @@ pub(super) async fn detail(
 
 pub(super) async fn kill(
     State(app): State<App>,
-    Sandbox(id): Sandbox,
     Reader(team): Reader,
+    Sandbox(id): Sandbox,
 ) -> Result<StatusCode> {
     app.sandboxes().execute(&team, &id, Command::Kill(KillReason::Request)).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -148,8 +153,8 @@ pub(super) async fn kill(
 
 pub(super) async fn pause(
     State(app): State<App>,
-    Sandbox(id): Sandbox,
     Caller(team): Caller,
+    Sandbox(id): Sandbox,
     AskedAt(asked_at): AskedAt,
     Optional(body): Optional<wire::Pause>,
 ) -> Result<StatusCode> {
@@ -165,8 +170,8 @@ pub(super) async fn pause(
 
 pub(super) async fn park(
     State(app): State<App>,
-    Sandbox(id): Sandbox,
     Caller(team): Caller,
+    Sandbox(id): Sandbox,
 ) -> Result<StatusCode> {
     app.sandboxes().entry(&team, &id)?.execute(Command::Park).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -174,8 +179,8 @@ pub(super) async fn park(
 
 pub(super) async fn resume(
     State(app): State<App>,
-    Sandbox(id): Sandbox,
     Caller(team): Caller,
+    Sandbox(id): Sandbox,
     AskedAt(asked_at): AskedAt,
     Optional(body): Optional<wire::Resume>,
 ) -> Result<Response> {
@@ -188,28 +193,28 @@ pub(super) async fn resume(
 
 pub(super) async fn connect_v1(
     state: State<App>,
-    id: Sandbox,
     caller: Caller,
+    id: Sandbox,
     Required(body): Required<wire::Connect>,
 ) -> Result<Response> {
     let timeout =
         body.timeout.ok_or_else(|| Error::InvalidRequest("property \"timeout\" is missing".into()))?;
-    connect(state, id, caller, timeout, body.memory).await
+    connect(state, caller, id, timeout, body.memory).await
 }
 
 pub(super) async fn connect_v2(
     state: State<App>,
-    id: Sandbox,
     caller: Caller,
+    id: Sandbox,
     Optional(body): Optional<wire::Connect>,
 ) -> Result<Response> {
-    connect(state, id, caller, body.timeout.unwrap_or(DEFAULT_TIMEOUT_V2), body.memory).await
+    connect(state, caller, id, body.timeout.unwrap_or(DEFAULT_TIMEOUT_V2), body.memory).await
 }
 
 async fn connect(
     State(app): State<App>,
-    Sandbox(id): Sandbox,
     Caller(team): Caller,
+    Sandbox(id): Sandbox,
     timeout: i32,
     memory: Option<bool>,
 ) -> Result<Response> {
@@ -224,8 +229,8 @@ async fn connect(
 
 pub(super) async fn set_timeout(
     State(app): State<App>,
-    Sandbox(id): Sandbox,
     Caller(team): Caller,
+    Sandbox(id): Sandbox,
     Required(body): Required<wire::Timeout>,
 ) -> Result<StatusCode> {
     let seconds = u64::try_from(body.timeout).map_err(|_| Error::TimeoutNotPositive)?;
@@ -235,8 +240,8 @@ pub(super) async fn set_timeout(
 
 pub(super) async fn refresh(
     State(app): State<App>,
-    Sandbox(id): Sandbox,
     Caller(team): Caller,
+    Sandbox(id): Sandbox,
     Optional(body): Optional<wire::Refresh>,
 ) -> Result<StatusCode> {
     let seconds = u64::try_from(body.duration.unwrap_or_default())
@@ -251,8 +256,8 @@ pub(super) async fn refresh(
 
 pub(super) async fn set_network(
     State(app): State<App>,
-    Sandbox(id): Sandbox,
     Caller(team): Caller,
+    Sandbox(id): Sandbox,
     Optional(body): Optional<NetworkUpdate>,
 ) -> Result<StatusCode> {
     let mut update = body;

@@ -1,6 +1,6 @@
 //! Calls for secrets (contract: control-plane, section 12).
 
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
@@ -11,7 +11,7 @@ use super::audit;
 use super::auth::{Caller, Reader};
 use super::body::{self, Required};
 use super::paging::{PageRequest, Position};
-use super::params::Query;
+use super::params::{Path, Query};
 use crate::Result;
 use crate::domain::secret::SecretRecord;
 use crate::state::App;
@@ -40,16 +40,16 @@ pub(super) async fn create(
 
 pub(super) async fn detail(
     State(app): State<App>,
-    Path(reference): Path<String>,
     Reader(team): Reader,
+    Path(reference): Path<String>,
 ) -> Result<Response> {
     Ok(body::json(StatusCode::OK, &info(app.secrets().get(&team, &reference).await?)))
 }
 
 pub(super) async fn update(
     State(app): State<App>,
-    Path(reference): Path<String>,
     Caller(team): Caller,
+    Path(reference): Path<String>,
     Required(update): Required<SecretUpdate>,
 ) -> Result<Response> {
     let secret = app.secrets().update(&team, &reference, update).await?;
@@ -59,8 +59,8 @@ pub(super) async fn update(
 
 pub(super) async fn delete(
     State(app): State<App>,
-    Path(reference): Path<String>,
     Reader(team): Reader,
+    Path(reference): Path<String>,
 ) -> Result<StatusCode> {
     let secret = app.secrets().get(&team, &reference).await?;
     app.secrets().delete(&team, &secret.id).await?;
@@ -81,6 +81,7 @@ pub(super) async fn guard_answers(request: Request, next: Next) -> Response {
         StatusCode::UNAUTHORIZED => Some("You are not authenticated"),
         StatusCode::FORBIDDEN => Some("Secrets are not available for this team"),
         StatusCode::INTERNAL_SERVER_ERROR => Some("Secrets backend error"),
+        StatusCode::GATEWAY_TIMEOUT => Some("Secrets backend timed out"),
         _ => None,
     };
     if let Some(message) = fixed {
@@ -89,7 +90,9 @@ pub(super) async fn guard_answers(request: Request, next: Next) -> Response {
             status => status,
         };
         let error = ErrorBody { code: status.as_u16(), message: message.to_owned(), error_code: None };
-        answer = body::json(status, &error);
+        let fixed = body::json(status, &error);
+        *answer.status_mut() = status;
+        *answer.body_mut() = fixed.into_body();
     }
     answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer

@@ -25,8 +25,8 @@ const MAX_FORKS: i32 = 100;
 
 pub(super) async fn create(
     State(app): State<App>,
-    Sandbox(id): Sandbox,
     Caller(team): Caller,
+    Sandbox(id): Sandbox,
     Required(body): Required<wire::NewSnapshot>,
 ) -> Result<Response> {
     let name = body.name.as_deref().filter(|name| !name.is_empty()).map(parse_name).transpose()?;
@@ -59,8 +59,8 @@ pub(super) async fn list(State(app): State<App>, Reader(team): Reader, query: Qu
 
 pub(super) async fn fork(
     State(app): State<App>,
-    Sandbox(id): Sandbox,
     Caller(team): Caller,
+    Sandbox(id): Sandbox,
     Optional(body): Optional<wire::Fork>,
 ) -> Result<Response> {
     let timeout = positive_timeout(body.timeout.unwrap_or(DEFAULT_TIMEOUT_V1), &team)?;

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::auth::{Caller, Reader};
 use super::body::{self, Required};
-use super::params::{Query, invalid};
+use super::params::{Path, Query, invalid};
 use super::templates::Named;
 use crate::domain::reference::{Reference, normalized_tag};
 use crate::domain::team::Team;

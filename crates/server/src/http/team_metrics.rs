@@ -21,8 +21,8 @@ const MAX_DAYS: i64 = 31;
 
 pub(super) async fn series(
     State(app): State<App>,
-    Id(id): Id,
     Reader(team): Reader,
+    Id(id): Id,
     query: Query,
 ) -> Result<Response> {
     let (start, end) = range(&query)?;
@@ -42,8 +42,8 @@ pub(super) async fn series(
 
 pub(super) async fn max(
     State(app): State<App>,
-    Id(id): Id,
     Reader(team): Reader,
+    Id(id): Id,
     query: Query,
 ) -> Result<Response> {
     let (start, end) = range(&query)?;

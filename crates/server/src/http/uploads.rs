@@ -1,10 +1,10 @@
 //! Uploads of the files that `COPY` steps need (contract: templates, section 6.3).
 
+use std::fmt::Display;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
@@ -16,7 +16,7 @@ use super::address::ApiUrl;
 use super::auth::{Caller, may_act};
 use super::body::{self, discard};
 use super::builds::check_hash;
-use super::params::Query;
+use super::params::{Path, Query};
 use crate::domain::limits::FILE_SETS_MIB;
 use crate::domain::reference::Reference;
 use crate::domain::team::{Standing, Team};
@@ -42,8 +42,11 @@ pub(super) async fn link(
 ) -> Result<Response> {
     check_hash(&hash)?;
     let reference: Reference = template.parse()?;
-    let missing = |_| Error::TemplateNotFound(reference.to_string());
-    app.templates().owned(&team, &reference).await.map_err(missing)?;
+    // A template of another team is answered like one that does not exist.
+    app.templates().owned(&team, &reference).await.map_err(|error| match error {
+        Error::TemplateForbidden(_) => Error::TemplateNotFound(reference.to_string()),
+        other => other,
+    })?;
     let expiry = clock::now().as_second() + LINK_SECONDS;
     let token = app.upload_links().issue(team.id, &hash, expiry);
     let link = wire::UploadLink {
@@ -74,18 +77,14 @@ pub(super) async fn receive(
             return Err(error);
         }
     };
-    let refusal = Arc::new(Mutex::new(None));
-    let pieces = pieces(app.clone(), team.clone(), request, refusal.clone());
-    let received = app.builds().file_sets().receive(team.id, &hash, Box::pin(pieces)).await;
-    let refusal = refusal.lock().unwrap_or_else(PoisonError::into_inner).take();
-    match (received, refusal) {
-        (Ok(()), _) => Ok(StatusCode::OK),
-        (Err(_), Some(refusal)) => Err(refusal),
-        (Err(Error::DataDir { source, .. }), None) => Err(match source.kind() {
+    let pieces = pieces(app.clone(), team.clone(), request);
+    match app.builds().file_sets().receive(team.id, &hash, Box::pin(pieces)).await {
+        Ok(()) => Ok(StatusCode::OK),
+        Err(Error::DataDir { source, .. }) => Err(match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpaceForUpload(source),
             _ => Error::Upload(source),
         }),
-        (Err(error), None) => Err(error),
+        Err(error) => Err(error),
     }
 }
 
@@ -137,32 +136,22 @@ fn is_nearly_full(used: u64, total: u64) -> bool {
     total.saturating_sub(used) < (total / 20).min(FREE_BYTES)
 }
 
-/// The body of a request, piece by piece. It ends in an error when the client breaks off or stands still, and in a refusal when
-/// there is no room.
-fn pieces(
-    app: App,
-    team: Team,
-    request: Request,
-    refusal: Arc<Mutex<Option<Error>>>,
-) -> impl Stream<Item = std::result::Result<Bytes, String>> {
-    let body = request.into_body().into_data_stream();
-    let first = (body, app, team, refusal, 0);
-    stream::unfold(first, |(mut body, app, team, refusal, unchecked)| async move {
-        let mut piece = match tokio::time::timeout(TIMEOUT, body.next()).await {
-            Ok(None) => return None,
-            Ok(Some(Ok(piece))) => Ok(piece),
-            Ok(Some(Err(error))) => Err(error.to_string()),
-            Err(_) => Err("the client has sent nothing for a minute".to_owned()),
+/// The body of a request, piece by piece. It ends in an error when the client breaks off or stands still, and when there is no room.
+fn pieces(app: App, team: Team, request: Request) -> impl Stream<Item = Result<Bytes>> {
+    let first = (request.into_body().into_data_stream(), app, team, 0);
+    stream::try_unfold(first, |(mut body, app, team, unchecked)| async move {
+        let aborted = |error: &dyn Display| {
+            tracing::debug!(%error, "an upload for a build was broken off");
+            Error::BodyAborted
         };
-        let mut unchecked = unchecked + piece.as_ref().map_or(0, Bytes::len);
+        let next = tokio::time::timeout(TIMEOUT, body.next()).await.map_err(|error| aborted(&error))?;
+        let Some(piece) = next.transpose().map_err(|error| aborted(&error))? else { return Ok(None) };
+        let mut unchecked = unchecked + piece.len();
         if unchecked > CHECK_INTERVAL {
             unchecked = 0;
-            if let Err(error) = check_room(&app, &team, 0).await {
-                piece = Err(error.to_string());
-                *refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-            }
+            check_room(&app, &team, 0).await?;
         }
-        Some((piece, (body, app, team, refusal, unchecked)))
+        Ok(Some((piece, (body, app, team, unchecked))))
     })
 }
 

@@ -43,10 +43,11 @@ impl FromRequestParts<App> for Opened {
     type Rejection = StringCoded;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> ContentResult<Self> {
-        let Id(id) = Id::from_request_parts(parts, app).await?;
         let token = bearer(&parts.headers)
-            .ok_or(Error::NoCredentials("the token of the volume as a bearer token"))?;
-        if !app.volumes().opens(token, id) {
+            .ok_or(Error::NoCredentials("the token of the volume as a bearer token"))?
+            .to_owned();
+        let Id(id) = Id::from_request_parts(parts, app).await?;
+        if !app.volumes().opens(&token, id) {
             return Err(Error::MalformedCredential("the token is not valid for this volume").into());
         }
         let query = Query::from_request_parts(parts, app).await?;

@@ -31,12 +31,12 @@ pub(super) async fn create(
     Ok(audit::created(body::json(StatusCode::CREATED, &with_token(&app, volume)), id))
 }
 
-pub(super) async fn detail(State(app): State<App>, Id(id): Id, Reader(team): Reader) -> Result<Response> {
+pub(super) async fn detail(State(app): State<App>, Reader(team): Reader, Id(id): Id) -> Result<Response> {
     let volume = app.volumes().get(&team, id).await?;
     Ok(body::json(StatusCode::OK, &with_token(&app, volume)))
 }
 
-pub(super) async fn delete(State(app): State<App>, Id(id): Id, Reader(team): Reader) -> Result<StatusCode> {
+pub(super) async fn delete(State(app): State<App>, Reader(team): Reader, Id(id): Id) -> Result<StatusCode> {
     app.volumes().delete(&team, id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

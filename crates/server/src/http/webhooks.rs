@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -16,7 +16,7 @@ use super::audit;
 use super::auth::{Caller, Reader};
 use super::body::{self, Required};
 use super::events::flag;
-use super::params::{Id, Query, invalid};
+use super::params::{Id, Path, Query, invalid};
 use crate::domain::event::check_types;
 use crate::domain::team::Team;
 use crate::domain::webhook::Webhook;
@@ -57,14 +57,14 @@ pub(super) async fn create(
     Ok(audit::created(body::json(StatusCode::CREATED, &shown(&webhook)), webhook.id))
 }
 
-pub(super) async fn detail(State(app): State<App>, Id(id): Id, Reader(team): Reader) -> Result<Response> {
+pub(super) async fn detail(State(app): State<App>, Reader(team): Reader, Id(id): Id) -> Result<Response> {
     Ok(body::json(StatusCode::OK, &shown(&find(&app, &team, id).await?)))
 }
 
 pub(super) async fn update(
     State(app): State<App>,
-    Id(id): Id,
     Caller(team): Caller,
+    Id(id): Id,
     Required(body): Required<wire::WebhookUpdate>,
 ) -> Result<Response> {
     let mut webhook = find(&app, &team, id).await?;
@@ -85,7 +85,7 @@ pub(super) async fn update(
     Ok(body::json(StatusCode::OK, &shown(&webhook)))
 }
 
-pub(super) async fn delete(State(app): State<App>, Id(id): Id, Reader(team): Reader) -> Result<Response> {
+pub(super) async fn delete(State(app): State<App>, Reader(team): Reader, Id(id): Id) -> Result<Response> {
     let webhook = find(&app, &team, id).await?;
     app.store().delete_webhook(team.id, id).await?;
     Ok(body::json(StatusCode::OK, &shown(&webhook)))
@@ -93,8 +93,8 @@ pub(super) async fn delete(State(app): State<App>, Id(id): Id, Reader(team): Rea
 
 pub(super) async fn deliveries(
     State(app): State<App>,
-    Id(id): Id,
     Reader(team): Reader,
+    Id(id): Id,
     query: Query,
 ) -> Result<Response> {
     find(&app, &team, id).await?;
@@ -130,8 +130,8 @@ pub(super) async fn deliveries(
 
 pub(super) async fn redeliver(
     State(app): State<App>,
-    Path((id, attempt)): Path<(String, String)>,
     Caller(team): Caller,
+    Path((id, attempt)): Path<(String, String)>,
 ) -> Result<Response> {
     let parse = |id: &str| Uuid::parse_str(id).map_err(|_| Error::NotAUuid);
     let (id, attempt) = (parse(&id)?, parse(&attempt)?);
@@ -156,8 +156,8 @@ fn delivery(attempts: Vec<wire::Attempt>) -> Option<wire::Delivery> {
 
 pub(super) async fn stats(
     State(app): State<App>,
-    Id(id): Id,
     Reader(team): Reader,
+    Id(id): Id,
     query: Query,
 ) -> Result<Response> {
     find(&app, &team, id).await?;

@@ -14,6 +14,8 @@ pub(crate) use tls::Tls;
 
 /// Maximum number of bytes kept of an answer.
 const MAX_ANSWER: usize = 4096;
+/// Maximum size of the head of an answer, bytes.
+const MAX_HEAD: usize = 16 << 10;
 
 /// Reason why a request got no answer. The text is for the client or operator that chose the address.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +54,8 @@ async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     request: Request<Full<Bytes>>,
 ) -> Result<Response<Bytes>, SendError> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let (mut sender, connection) =
+        http1::Builder::new().max_buf_size(MAX_HEAD).handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
     let answer = sender.send_request(request).await?;
     let (parts, mut rest) = answer.into_parts();

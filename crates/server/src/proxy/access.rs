@@ -38,7 +38,10 @@ impl RequestHead<'_> {
         let signed = SignedUrl::parse(self.method, self.path, self.query);
         let entry = match (token, &signed) {
             (Some(token), _) => app.sandboxes().find_by(|details| details.access_token.matches(token)),
-            (None, Some(url)) => app.sandboxes().find_by(|details| url.is_signed_with(&details.access_token)),
+            (None, Some(url)) => {
+                let is_signed_with = url.check();
+                app.sandboxes().find_by(|details| is_signed_with(&details.access_token))
+            }
             (None, None) => None,
         }?;
         Some(entry.details.id.clone())
@@ -81,10 +84,10 @@ impl RequestHead<'_> {
             true => Refusal::InTransition(id.to_string()),
             false => not_found(),
         };
-        woken.map_err(in_transition)?.map_err(|error| match error {
+        woken.map_err(in_transition)?.map_err(|error| match error.unshared() {
             // A sandbox whose processes end during a resume is reported as in transition.
             Error::SandboxNotFound(_) | Error::InTransition(_) | Error::PausedUnresponsive(_) => not_found(),
-            Error::TooManySandboxes(limit) => Refusal::TeamLimit(id.to_string(), limit),
+            Error::TooManySandboxes(limit) => Refusal::TeamLimit(id.to_string(), *limit),
             other => {
                 tracing::error!(sandbox_id = %id, error = ?other, "sandbox could not be woken");
                 Refusal::Failed(id.to_string())
@@ -138,7 +141,7 @@ impl RequestHead<'_> {
         }
         let is_signed = || {
             SignedUrl::parse(self.method, self.path, self.query)
-                .is_some_and(|url| url.is_signed_with(&details.access_token))
+                .is_some_and(|url| url.check()(&details.access_token))
         };
         if self.has_token(details) || is_signed() {
             Ok(())

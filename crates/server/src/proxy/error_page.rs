@@ -42,7 +42,7 @@ pub(crate) fn render(refusal: &Refusal) -> String {
         Refusal::InterpreterToken(id) => {
             ("Missing Access Token".to_owned(), id.as_str(), refusal.to_string())
         }
-        Refusal::TooManyConnections(id) => {
+        Refusal::TooManyConnections(id, _) => {
             ("Too Many Connections".to_owned(), id.as_str(), refusal.to_string())
         }
         Refusal::UnaskedUpgrade(id, _) => ("Bad Answer".to_owned(), id.as_str(), refusal.to_string()),

@@ -94,7 +94,8 @@ async fn attempt(
         true => Refusal::Stopping(id.to_string()),
         false => Refusal::NotFound(id.to_string()),
     };
-    let permit = live.budget.take(port).ok_or_else(|| Refusal::TooManyConnections(id.to_string()))?;
+    let permit =
+        live.budget.take(port).map_err(|limit| Refusal::TooManyConnections(id.to_string(), limit))?;
     if let Some(service) = legacy::service(app, &head, &view.details, &live, port).await? {
         *request.uri_mut() = uri;
         let answer = legacy::serve(service, request, live.clone(), permit);

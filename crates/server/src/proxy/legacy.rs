@@ -48,7 +48,7 @@ pub(super) async fn serve(
     });
     let (quota, ended) = (live.legacy.clone(), live.ended.clone());
     let end = ended.clone();
-    let permits = move || live.budget.take(AGENT_PORT).map(|permit| Box::new(permit) as Permit);
+    let permits = move || live.budget.take(AGENT_PORT).ok().map(|permit| Box::new(permit) as Permit);
     let guest = Guest::new(sandbox, permits, quota, ended);
     let answer = sandcove_legacy::serve(service, request, guest, permit).await;
     // A file is sent as it is read, and not in memory.

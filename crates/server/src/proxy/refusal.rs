@@ -32,9 +32,9 @@ pub(crate) enum Refusal {
     Stopping(String),
     #[error("The sandbox is paused and the team runs as many sandboxes as it may")]
     TeamLimit(String, u32),
-    /// The maximum number of connections to a sandbox is in use.
-    #[error("The sandbox has as many connections as it may, try again")]
-    TooManyConnections(String),
+    /// The maximum number of connections to the sandbox, the sandboxes of its team, or all sandboxes is in use.
+    #[error("As many connections are in use as this sandbox, its team or all sandboxes may have, try again")]
+    TooManyConnections(String, usize),
     /// A front proxy could take such an answer for a tunnel.
     #[error("The service switched to another protocol without being asked")]
     UnaskedUpgrade(String, u16),

@@ -33,7 +33,7 @@ pub(crate) fn refused(refusal: &Refusal, format: Format) -> Response {
         | Refusal::TokenMissing(id)
         | Refusal::TokenInvalid(id)
         | Refusal::InterpreterToken(id)
-        | Refusal::TooManyConnections(id)
+        | Refusal::TooManyConnections(id, _)
         | Refusal::UnaskedUpgrade(id, _)
         | Refusal::WakeForbidden(id)
         | Refusal::InTransition(id)
@@ -49,6 +49,7 @@ pub(crate) fn refused(refusal: &Refusal, format: Format) -> Response {
     let mut answer = json!({ "sandboxId": id, "message": message, "code": code });
     match refusal {
         Refusal::PortClosed(_, port) | Refusal::UnaskedUpgrade(_, port) => answer["port"] = json!(port),
+        Refusal::TooManyConnections(_, limit) => answer["connectionLimit"] = json!(limit),
         Refusal::TeamLimit(_, limit) => answer["connectionLimit"] = json!(limit),
         _ => {}
     }
@@ -73,9 +74,9 @@ fn status(refusal: &Refusal) -> StatusCode {
         | Refusal::TokenInvalid(_)
         | Refusal::InterpreterToken(_)
         | Refusal::WakeForbidden(_) => StatusCode::FORBIDDEN,
-        Refusal::TooManyConnections(_) | Refusal::Stopping(_) => StatusCode::SERVICE_UNAVAILABLE,
+        Refusal::Stopping(_) => StatusCode::SERVICE_UNAVAILABLE,
         Refusal::InTransition(_) => StatusCode::CONFLICT,
-        Refusal::TeamLimit(..) => StatusCode::TOO_MANY_REQUESTS,
+        Refusal::TooManyConnections(..) | Refusal::TeamLimit(..) => StatusCode::TOO_MANY_REQUESTS,
     }
 }
 

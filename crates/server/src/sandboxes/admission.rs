@@ -1,16 +1,22 @@
-//! Admission control of starts. A team at its own limit is refused at once; when the host is full, or busy with other
-//! starts, starts wait in the order in which they came, until a deadline.
+//! Admission control of starts. A team at its own limit is refused at once. When the host is full, starts wait in the order in which
+//! they came, and when it is busy with other starts, teams take turns; both until a deadline.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use uuid::Uuid;
 
+use crate::fair::{FairPlace, FairQueue, TeamShares};
 use crate::{Error, Result};
+
+/// Time for which a start keeps others from beginning. One that takes longer mostly waits, as for the ready command of its template, which
+/// the team chooses.
+const MAX_TURN: Duration = Duration::from_secs(10);
 
 /// The capacity of the host.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +43,9 @@ pub(crate) struct Admission {
 struct Inner {
     teams: Mutex<HashMap<Uuid, Counts>>,
     host: Arc<Semaphore>,
-    starts: Arc<Semaphore>,
+    starts: FairQueue,
+    /// Starts in progress of each team, those that only wait included: as many as of all together that do not.
+    team_starts: TeamShares,
     start_timeout: Duration,
     closed: AtomicBool,
     starting: AtomicUsize,
@@ -68,11 +76,25 @@ pub(super) struct Permit {
 
 /// The permit of one start in progress; released when dropped, so that the next start may begin.
 #[derive(Debug)]
-pub(super) struct StartPermit {
+pub(super) struct StartPermit<'a> {
     /// Time until which the start may still wait for resources.
     pub(super) deadline: Instant,
-    _permit: OwnedSemaphorePermit,
-    _starting: Starting,
+    place: FairPlace<'a>,
+    share: OwnedSemaphorePermit,
+    starting: Starting,
+}
+
+impl StartPermit<'_> {
+    /// Runs a start to its end. The next one may begin then, or one of another team when this one has taken its time.
+    pub(super) async fn during<T>(self, start: impl Future<Output = T>) -> T {
+        let Self { place, share: _share, starting: _starting, .. } = self;
+        let mut start = pin!(start);
+        if let Ok(ended) = timeout(MAX_TURN, &mut start).await {
+            return ended;
+        }
+        drop(place);
+        start.await
+    }
 }
 
 /// Counts a start from its first wait to its end.
@@ -81,12 +103,13 @@ struct Starting(Admission);
 
 impl Admission {
     pub(super) fn new(capacity: Capacity) -> Self {
-        let semaphore = |permits: u32| Arc::new(Semaphore::new(permits as usize));
+        let starts = capacity.starts.max(1) as usize;
         Self {
             inner: Arc::new(Inner {
                 teams: Mutex::default(),
-                host: semaphore(capacity.sandboxes),
-                starts: semaphore(capacity.starts.max(1)),
+                host: Arc::new(Semaphore::new(capacity.sandboxes as usize)),
+                starts: FairQueue::new(starts),
+                team_starts: TeamShares::new(starts),
                 start_timeout: capacity.start_timeout,
                 closed: AtomicBool::new(false),
                 starting: AtomicUsize::new(0),
@@ -159,7 +182,7 @@ impl Admission {
     }
 
     /// Waits until the host has capacity for the sandbox of `permit` and its start may begin.
-    pub(super) async fn wait_to_start(&self, permit: &mut Permit) -> Result<StartPermit> {
+    pub(super) async fn wait_to_start(&self, permit: &mut Permit) -> Result<StartPermit<'_>> {
         let deadline = Instant::now() + self.inner.start_timeout;
         self.inner.starting.fetch_add(1, Ordering::Relaxed);
         let starting = Starting(self.clone());
@@ -167,11 +190,11 @@ impl Admission {
             let host = timeout_at(deadline, self.inner.host.clone().acquire_owned()).await;
             permit.host = Some(host.map_err(|_| Error::HostFull)?.map_err(|_| Error::ShuttingDown)?);
         }
-        let start = timeout_at(deadline, self.inner.starts.clone().acquire_owned())
-            .await
-            .map_err(|_| Error::PlacementTimeout)?
-            .map_err(|_| Error::ShuttingDown)?;
-        Ok(StartPermit { deadline, _permit: start, _starting: starting })
+        let share = timeout_at(deadline, self.inner.team_starts.of(permit.team).acquire_owned());
+        let share = share.await.map_err(|_| Error::PlacementTimeout)?.map_err(|_| Error::ShuttingDown)?;
+        let (mut place, _) = self.inner.starts.enter(permit.team);
+        timeout_at(deadline, place.turn()).await.map_err(|_| Error::PlacementTimeout)?;
+        Ok(StartPermit { deadline, place, share, starting })
     }
 
     /// Admits new sandboxes from now on, or no more.
@@ -213,6 +236,8 @@ impl Drop for PausedPermit {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     fn admission(sandboxes: u32, starts: u32) -> Admission {
@@ -283,6 +308,48 @@ mod tests {
         assert_eq!(admission.starting(), 1);
         drop(start);
         assert!(admission.wait_to_start(&mut second).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn starts_that_only_wait_hold_up_nobody() {
+        let admission = admission(10, 2);
+        let (a, b) = (Uuid::new_v4(), Uuid::new_v4());
+        let slow = async |team| {
+            let mut permit = admission.reserve(team, 5, 9).unwrap();
+            admission.wait_to_start(&mut permit).await.unwrap().during(std::future::pending::<()>()).await;
+        };
+        let waiting = async { tokio::join!(slow(a), slow(a)) };
+        let other = async {
+            let mut permit = admission.reserve(b, 5, 9).unwrap();
+            assert!(matches!(admission.wait_to_start(&mut permit).await, Err(Error::PlacementTimeout)));
+            tokio::time::sleep(MAX_TURN).await;
+            assert_eq!(admission.starting(), 2, "they are counted to their end");
+            admission.wait_to_start(&mut permit).await.unwrap();
+            let mut third = admission.reserve(a, 5, 9).unwrap();
+            assert!(
+                admission.wait_to_start(&mut third).await.is_err(),
+                "its team has as many starts in progress"
+            );
+        };
+        tokio::select! {
+            biased;
+            _ = waiting => unreachable!("these starts never end"),
+            () = other => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn teams_take_turns_at_starts() {
+        let admission = admission(10, 1);
+        let (a, b) = (Uuid::new_v4(), Uuid::new_v4());
+        let mut permits = [a, a, b].map(|team| admission.reserve(team, 5, 9).unwrap());
+        let [first, second, other] = &mut permits;
+        let running = admission.wait_to_start(first).await.unwrap();
+        let mut of_same = pin!(admission.wait_to_start(second));
+        let mut of_other = pin!(admission.wait_to_start(other));
+        assert!((&mut of_same).now_or_never().is_none() && (&mut of_other).now_or_never().is_none());
+        drop(running);
+        assert!((&mut of_same).now_or_never().is_none() && (&mut of_other).now_or_never().is_some());
     }
 
     #[test]

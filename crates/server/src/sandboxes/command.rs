@@ -1,5 +1,6 @@
 //! Commands on their way to a driver, and the answers to them.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::oneshot;
@@ -49,18 +50,32 @@ pub(super) fn answer(reply: Reply, result: Result<Outcome>) {
     let _ = reply.send(result);
 }
 
-/// Answers commands that share an outcome. Errors cannot be copied: the first caller gets the error, the others a text.
+/// Answers commands that share an outcome.
 pub(super) fn answer_all(replies: Vec<Reply>, result: Result<Outcome>) {
-    let mut replies = replies.into_iter();
     match result {
-        Ok(outcome) => replies.for_each(|reply| answer(reply, Ok(outcome))),
+        Ok(outcome) => replies.into_iter().for_each(|reply| answer(reply, Ok(outcome))),
+        Err(error) if replies.is_empty() => {
+            tracing::error!(error = ?error, "sandbox could not change its phase");
+        }
         Err(error) => {
-            let Some(first) = replies.next() else {
-                tracing::error!(error = ?error, "sandbox could not change its phase");
-                return;
-            };
-            answer(first, Err(error));
-            replies.for_each(|reply| answer(reply, Err(Error::Internal("the joined request failed"))));
+            // Errors cannot be copied.
+            let error = Arc::new(error);
+            replies.into_iter().for_each(|reply| answer(reply, Err(Error::Shared(error.clone()))));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_who_waited_for_a_transition_get_its_error() {
+        let (replies, answers): (Vec<_>, Vec<_>) = (0..3).map(|_| oneshot::channel()).unzip();
+        answer_all(replies, Err(Error::TooManySandboxes(7)));
+        for mut answer in answers {
+            let error = answer.try_recv().unwrap().unwrap_err();
+            assert!(matches!(error.unshared(), Error::TooManySandboxes(7)), "{error}");
         }
     }
 }

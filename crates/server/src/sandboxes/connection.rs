@@ -22,6 +22,8 @@ const MAX_BEFORE_HEAD: usize = 512 << 10;
 
 /// Limit on what is read at once, bytes. It is also what is kept of a long answer that the client does not read.
 const MAX_READ: usize = 256 << 10;
+/// Maximum number of header fields of an answer over HTTP/1.
+const MAX_HEADERS: usize = 1024;
 /// Limit on the head of an answer over HTTP/2, bytes.
 const MAX_HEADER_LIST: u32 = 64 << 10;
 /// Bytes of an answer over HTTP/2 that a service may send ahead of who reads it. All of them can arrive between the head and the moment at
@@ -88,8 +90,12 @@ impl SandboxConnection {
     {
         // Header names as Go's proxies write them, whatever the client wrote: some services depend on the spelling (contract:
         // envd, section 9).
-        let (sender, connection) =
-            http1::Builder::new().title_case_headers(true).max_buf_size(MAX_READ).handshake(limited).await?;
+        let (sender, connection) = http1::Builder::new()
+            .title_case_headers(true)
+            .max_buf_size(MAX_READ)
+            .max_headers(MAX_HEADERS)
+            .handshake(limited)
+            .await?;
         tokio::spawn(async move { note_end(connection.with_upgrades().await) });
         Ok(Sender::Http1(sender))
     }
@@ -274,6 +280,14 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         }
+    }
+
+    #[tokio::test]
+    async fn an_answer_may_have_hundreds_of_header_fields() {
+        let fields: String = (0..500).map(|n| format!("X-Label-{n}: {n}\r\n")).collect();
+        let head = format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 0\r\n\r\n").leak();
+        let mut connection = connected(head, Vec::new()).await;
+        assert_eq!(ask(&mut connection).await.headers().len(), 501);
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,12 +13,13 @@ use http::header::EXPECT;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use sandcove_isolate::descriptor_limit;
 use sandcove_wire::boot::{AGENT_PORT, INTERPRETER_PORT};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::connection::{Protocol, SandboxConnection};
+use crate::fair::TeamShares;
 
 /// How long the rest of a request that was answered early is read and discarded.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -29,47 +30,74 @@ const MAX_IDLE_TIME: Duration = Duration::from_secs(10);
 /// Maximum number of connections in use to the services of a sandbox, and again to its agent and interpreter.
 const MAX_IN_USE: usize = 1024;
 
-/// Connections in use, to all sandboxes together: an eighth of the descriptors that this process may have.
-static ALL_IN_USE: LazyLock<Arc<Semaphore>> =
-    LazyLock::new(|| Arc::new(Semaphore::new((descriptor_limit() / 8).max(64))));
-
 /// The permission to use one connection to a sandbox, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct ConnectionPermit {
-    _of_sandbox: OwnedSemaphorePermit,
-    _of_all: OwnedSemaphorePermit,
+pub(crate) struct ConnectionPermit(
+    #[expect(dead_code, reason = "held until it is dropped")] [OwnedSemaphorePermit; 3],
+);
+
+/// The numbers of connections to all sandboxes that may be in use.
+#[derive(Debug)]
+pub(super) struct ConnectionBudgets {
+    all: Share,
+    /// Of each team at most half, so that no team keeps the others from their sandboxes.
+    teams: TeamShares,
 }
 
 /// The number of connections to one sandbox that may be in use.
 #[derive(Debug)]
 pub(crate) struct ConnectionBudget {
-    services: Arc<Semaphore>,
+    services: Share,
     /// Visitors of a service must not keep the owner from the agent.
-    control: Arc<Semaphore>,
+    control: Share,
+    team: Share,
+    all: Share,
 }
 
-impl Default for ConnectionBudget {
-    fn default() -> Self {
-        let budget = || Arc::new(Semaphore::new(Self::max()));
-        Self { services: budget(), control: budget() }
+/// A number of connections that may be in use.
+#[derive(Debug, Clone)]
+struct Share {
+    max: usize,
+    free: Arc<Semaphore>,
+}
+
+impl Share {
+    fn new(max: usize) -> Self {
+        Self { max, free: Arc::new(Semaphore::new(max)) }
+    }
+
+    fn take(&self) -> Result<OwnedSemaphorePermit, usize> {
+        self.free.clone().try_acquire_owned().map_err(|_| self.max)
+    }
+}
+
+impl ConnectionBudgets {
+    /// An eighth of the `descriptors` that this process may have is for connections to sandboxes.
+    pub(super) fn new(descriptors: usize) -> Self {
+        let all = (descriptors / 8).max(64);
+        Self { all: Share::new(all), teams: TeamShares::new(all / 2) }
+    }
+
+    /// The budget of one more sandbox of `team`.
+    pub(super) fn of(&self, team: Uuid) -> ConnectionBudget {
+        let team = Share { max: self.all.max / 2, free: self.teams.of(team) };
+        // Fewer where the limit of open files is low.
+        let of_sandbox = || Share::new((self.all.max / 4).clamp(32, MAX_IN_USE));
+        ConnectionBudget { services: of_sandbox(), control: of_sandbox(), team, all: self.all.clone() }
     }
 }
 
 impl ConnectionBudget {
-    /// Takes the permission for a connection to `port`, if there is one left.
-    pub(crate) fn take(&self, port: u16) -> Option<ConnectionPermit> {
+    /// Takes the permission for a connection to `port`.
+    ///
+    /// # Errors
+    /// If the sandbox, its team or all sandboxes use as many as they may; the error is that number.
+    pub(crate) fn take(&self, port: u16) -> Result<ConnectionPermit, usize> {
         let of_sandbox = match port {
             AGENT_PORT | INTERPRETER_PORT => &self.control,
             _ => &self.services,
         };
-        let of_sandbox = of_sandbox.clone().try_acquire_owned().ok()?;
-        let of_all = ALL_IN_USE.clone().try_acquire_owned().ok()?;
-        Some(ConnectionPermit { _of_sandbox: of_sandbox, _of_all: of_all })
-    }
-
-    /// Maximum number of connections in use; fewer where the limit of open files is low.
-    fn max() -> usize {
-        (descriptor_limit() / 32).clamp(32, MAX_IN_USE)
+        Ok(ConnectionPermit([of_sandbox.take()?, self.team.take()?, self.all.take()?]))
     }
 }
 
@@ -244,5 +272,29 @@ impl Body for Upload {
 
     fn size_hint(&self) -> SizeHint {
         self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_team_takes_at_most_half_of_all_connections() {
+        let budgets = ConnectionBudgets::new(1024);
+        let (team, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let sandboxes: Vec<_> = (0..4).map(|_| budgets.of(team)).collect();
+        let mut taken = Vec::new();
+        for sandbox in &sandboxes[..2] {
+            taken.extend((0..32).map(|_| sandbox.take(8000).unwrap()));
+            assert_eq!(sandbox.take(8000).unwrap_err(), 32);
+        }
+        assert_eq!(sandboxes[2].take(8000).unwrap_err(), 64, "the team's");
+        let others: Vec<_> = [other, Uuid::from_u128(3)].map(|team| budgets.of(team)).into();
+        taken.extend((0..32).map(|_| others[0].take(8000).unwrap()));
+        taken.extend((0..32).map(|_| others[0].take(AGENT_PORT).unwrap()));
+        assert_eq!(others[1].take(8000).unwrap_err(), 128, "all");
+        drop(taken.remove(0));
+        assert!(others[1].take(8000).is_ok() && sandboxes[3].take(8000).is_ok());
     }
 }

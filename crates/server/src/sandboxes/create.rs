@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sandcove_host::Handle;
 use sandcove_isolate::{Error as IsolateError, Files, SandboxSpec, crash};
 use sandcove_wire::api::observe::LogLevel;
 use sandcove_wire::id::SandboxId;
+use tokio::time::Instant;
 use tracing::field::{self, Empty};
 use tracing::{Instrument, Span, info_span};
 
@@ -107,12 +108,13 @@ async fn try_create(shared: &Arc<Shared>, plan: CreatePlan, key: Option<&str>) -
     let began = Instant::now();
     let id = reserved.details.id.clone();
     Span::current().record("sandbox_id", field::display(&id));
-    let started = async {
+    let deadline = start.deadline;
+    let started = start.during(async {
         let launched =
-            reserved.launch(shared, &start).instrument(info_span!("launch", sandbox_id = %id)).await?;
+            reserved.launch(shared, deadline).instrument(info_span!("launch", sandbox_id = %id)).await?;
         launched.record(shared, key).instrument(info_span!("record", sandbox_id = %id)).await
-    }
-    .await;
+    });
+    let started = started.await;
     match &started {
         Ok(_) => {
             shared.telemetry.started_in(began.elapsed());
@@ -124,7 +126,7 @@ async fn try_create(shared: &Arc<Shared>, plan: CreatePlan, key: Option<&str>) -
 }
 
 /// Counts the sandbox against the limit of its team, and waits until its start may begin.
-async fn queue(shared: &Shared, plan: CreatePlan) -> Result<(Reserved, StartPermit)> {
+async fn queue(shared: &Shared, plan: CreatePlan) -> Result<(Reserved, StartPermit<'_>)> {
     let mut reserved = reserve(shared, plan)?;
     let start = shared.admission.wait_to_start(&mut reserved.permit).await?;
     Ok((reserved, start))
@@ -144,8 +146,8 @@ fn reserve(shared: &Shared, plan: CreatePlan) -> Result<Reserved> {
 
 impl Reserved {
     /// Has the host side start the sandbox, and again where something else may work: without memory that cannot be restored, or once
-    /// there is a slot.
-    async fn launch(self, shared: &Shared, start: &StartPermit) -> Result<Launched> {
+    /// there is a slot, until `deadline`.
+    async fn launch(self, shared: &Shared, deadline: Instant) -> Result<Launched> {
         let Reserved { plan, details, .. } = &self;
         let network = shared.policy(details, &plan.network).await?;
         let mut spec =
@@ -169,7 +171,7 @@ impl Reserved {
                 // A paused sandbox has given up its slot.
                 IsolateError::NoSlot(_) if memory::free_slot(shared).await => {}
                 // The slot of a sandbox is free only some time after the sandbox is gone.
-                IsolateError::NoSlot(_) if tokio::time::Instant::now() < start.deadline => {
+                IsolateError::NoSlot(_) if Instant::now() < deadline => {
                     tokio::time::sleep(RETRY).await;
                 }
                 IsolateError::NoSlot(_) => return Err(Error::NoCapacity(source)),

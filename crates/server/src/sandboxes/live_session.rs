@@ -36,12 +36,12 @@ impl std::fmt::Debug for HandleRef {
 }
 
 impl LiveSession {
-    pub(crate) fn new(handle: Handle) -> Self {
+    pub(super) fn new(handle: Handle, budget: ConnectionBudget) -> Self {
         Self {
             handle: HandleRef(handle),
             ended: CancellationToken::new(),
             pool: ConnectionPool::default(),
-            budget: ConnectionBudget::default(),
+            budget,
             legacy: Quota::default(),
             heard: Mutex::new(Instant::now()),
         }

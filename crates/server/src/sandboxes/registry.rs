@@ -66,23 +66,36 @@ impl Registry {
     }
 
     /// Creates a sandbox like [`Registry::create`], but a second request with the same key gets the sandbox of the first.
-    /// The fingerprint distinguishes requests.
-    pub async fn create_once(&self, plan: CreatePlan, key: String, fingerprint: String) -> Result<View> {
-        let registry = self.clone();
+    /// The fingerprint distinguishes requests. Only a request that makes a sandbox is planned.
+    pub async fn create_once(
+        &self,
+        team: &Team,
+        key: String,
+        fingerprint: String,
+        plan: impl Future<Output = Result<CreatePlan>> + Send + 'static,
+    ) -> Result<View> {
+        let (registry, team) = (self.clone(), team.clone());
         // The claim too: nobody else would end it if the client hung up.
-        self.finish(async move { registry.make_once(plan, key, &fingerprint).await }).await
+        self.finish(async move { registry.make_once(&team, key, &fingerprint, plan).await }).await
     }
 
-    async fn make_once(&self, plan: CreatePlan, key: String, fingerprint: &str) -> Result<View> {
-        let team = plan.team.id;
-        let claim = (team, key.clone());
-        match self.shared.store.begin_idempotent(team, &key, fingerprint).await? {
+    async fn make_once(
+        &self,
+        team: &Team,
+        key: String,
+        fingerprint: &str,
+        plan: impl Future<Output = Result<CreatePlan>>,
+    ) -> Result<View> {
+        let claim = (team.id, key.clone());
+        match self.shared.store.begin_idempotent(team.id, &key, fingerprint).await? {
             IdempotencyStatus::Claimed => {
                 self.shared.creating.lock().unwrap_or_else(PoisonError::into_inner).insert(claim);
-                self.make(plan, Some(key)).await
+                let made = async { self.make(plan.await?, Some(&key)).await }.await;
+                end_claim(&self.shared, team.id, key, made.is_ok()).await;
+                made
             }
             IdempotencyStatus::Completed(id) => {
-                self.view(&plan.team, &id).map_err(|_| Error::IdempotencyOutcomeUnknown)
+                self.view(team, &id).map_err(|_| Error::IdempotencyOutcomeUnknown)
             }
             IdempotencyStatus::OtherRequest => Err(Error::IdempotencyMismatch),
             IdempotencyStatus::Unfinished => {
@@ -96,16 +109,12 @@ impl Registry {
         }
     }
 
-    async fn make(&self, plan: CreatePlan, key: Option<String>) -> Result<View> {
+    async fn make(&self, plan: CreatePlan, key: Option<&str>) -> Result<View> {
         let shared = self.shared.clone();
         let team = plan.team.id;
         let template = plan.build.template_id.clone();
-        let created = create::create(&shared, plan, key.as_deref()).await;
+        let driver = create::create(&shared, plan, key).await?;
         let is_claimed = key.is_some();
-        if let Some(key) = key {
-            end_claim(&shared, team, key, created.is_ok()).await;
-        }
-        let driver = created?;
         let view = driver.view.borrow().clone();
         self.tracker.spawn(async move {
             if let Err(err) = shared.store.count_spawn(&template).await {
@@ -165,7 +174,8 @@ impl Registry {
             }
             match self.execute(team, &view.details.id, Command::SetNetwork(None)).await {
                 // It is gone or paused by now.
-                Ok(_) | Err(Error::SandboxNotFound(_)) => {}
+                Ok(_) => {}
+                Err(error) if matches!(error.unshared(), Error::SandboxNotFound(_)) => {}
                 Err(error) => {
                     let sandbox_id = &view.details.id;
                     tracing::error!(%sandbox_id, error = &error as &dyn std::error::Error, "a sandbox still has the former value of a secret");
@@ -244,7 +254,7 @@ impl Registry {
             match entry.execute(Command::Kill(KillReason::Admin)).await {
                 Ok(_) => (1, 0),
                 // The sandbox ended by itself.
-                Err(Error::SandboxNotFound(_)) => (0, 0),
+                Err(error) if matches!(error.unshared(), Error::SandboxNotFound(_)) => (0, 0),
                 Err(err) => {
                     tracing::warn!(sandbox_id = %entry.details.id, error = %err, "sandbox was not killed");
                     (0, 1)

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
-use sandcove_host::Host;
-use sandcove_isolate::{NetworkPolicy, SealedSecret};
+use sandcove_host::{Handle, Host};
+use sandcove_isolate::{NetworkPolicy, SealedSecret, descriptor_limit};
 use sandcove_wire::id::SandboxId;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -15,7 +15,9 @@ use uuid::Uuid;
 
 use super::admission::{Admission, Capacity};
 use super::command::{Outcome, QueuedCommand};
+use super::connections::ConnectionBudgets;
 use super::health;
+use super::live_session::LiveSession;
 use super::log::SandboxLog;
 use super::memory::FrozenMemory;
 use super::parked::ParkedMemory;
@@ -39,6 +41,7 @@ pub(super) struct Shared {
     pub(super) memory: FrozenMemory,
     pub(super) parking: Parking,
     pub(super) parked: ParkedMemory,
+    pub(super) connections: ConnectionBudgets,
     pub(super) telemetry: Arc<Telemetry>,
     /// Cancelled when the server stops.
     pub(super) stopping: CancellationToken,
@@ -149,12 +152,18 @@ impl Shared {
             memory: FrozenMemory::new(capacity.paused_bytes),
             parking: Parking::new(can_park, capacity.park_after),
             parked: ParkedMemory::default(),
+            connections: ConnectionBudgets::new(descriptor_limit()),
             telemetry,
             stopping: CancellationToken::new(),
             entries: RwLock::default(),
             removed: Removed::default(),
             creating: Mutex::default(),
         }
+    }
+
+    /// The way into a sandbox of `team` that runs.
+    pub(super) fn live(&self, handle: Handle, team: Uuid) -> Arc<LiveSession> {
+        Arc::new(LiveSession::new(handle, self.connections.of(team)))
     }
 
     /// Makes a sandbox known.

@@ -79,10 +79,10 @@ impl Secrets {
             updated_at: now,
         };
         if self.store.insert_secret(&secret, SECRETS).await? {
-            Ok(secret)
-        } else {
-            Err(Error::SecretConflict)
+            return Ok(secret);
         }
+        let is_taken = self.store.secret(team.id, &secret.name).await?.is_some();
+        Err(if is_taken { Error::SecretConflict } else { Error::TooManySecrets })
     }
 
     /// Gives a secret another value.

@@ -5,18 +5,21 @@
 //! they like, and uploads take their time. Any other connection is *waiting*, and has to go on with something: the first
 //! request, the rest of a head, the reading of an answer, or another request.
 //!
-//! Answers are in memory until their clients have read them, and bodies of requests while they come. When all of them take too much, the connection
-//! that holds the most is closed, whatever else it carries. It takes a while until its memory is free; long answers are refused meanwhile.
+//! Answers are in memory until their clients have read them, and bodies of requests while they come. A connection belongs to the team of its last
+//! request, and to its address until there is one. When all connections together hold too much, the largest of the owner that holds the most
+//! is closed, whatever else it carries. It takes a while until its memory is free; long answers are refused meanwhile, and to an owner that
+//! holds a quarter of the limit by itself.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use crate::http::Memory;
+use crate::http::{Counted, CountsMemory, Memory};
 
 /// Time that a connection may wait for another request, or for its client to read an answer of the API. As long as the
 /// original's (contract: interpreter, section 1).
@@ -67,8 +70,17 @@ struct Connection {
     activity: Mutex<Activity>,
 }
 
+/// The one for whom a connection holds memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Owner {
+    /// A client that has shown no credentials.
+    Peer(IpAddr),
+    Team(Uuid),
+}
+
 /// The state of a connection.
 struct Activity {
+    owner: Owner,
     /// Requests to sandboxes, and of the API until the head of their answer.
     requests: usize,
     /// Whether a request has come.
@@ -156,24 +168,35 @@ impl Clients {
         Watched { connection, clients: self.clone(), header_timeout }
     }
 
-    /// Closes the connection that holds the most answers while all of them are too much.
+    /// Closes the largest connections of those that hold the most, until the rest is not too much.
     fn bound_unread(&self) {
         if self.unread.load(Ordering::Relaxed) <= self.limits.unread {
             return;
         }
         let table = self.lock();
-        // Those that are closed already release their answers soon.
-        let open = table.connections.values().filter(|one| !one.closing.is_cancelled());
-        let mut open: Vec<_> = open.map(|one| (one.unread.load(Ordering::Relaxed), one)).collect();
-        open.sort_unstable_by_key(|(unread, _)| *unread);
-        let mut left: usize = open.iter().map(|(unread, _)| unread).sum();
-        while left > self.limits.unread
-            && let Some((unread, connection)) = open.pop()
-        {
-            tracing::warn!(peer = %connection.peer, unread, "connection closed: its client does not read its answers");
-            connection.closing.cancel();
-            left -= unread;
+        let mut owners: HashMap<Owner, BTreeSet<(usize, u64)>> = HashMap::new();
+        for (id, unread, owner) in table.holding() {
+            owners.entry(owner).or_default().insert((unread, id));
         }
+        let sum = |held: &BTreeSet<(usize, u64)>| held.iter().map(|(unread, _)| unread).sum::<usize>();
+        let mut owners: Vec<_> = owners.into_values().map(|held| (sum(&held), held)).collect();
+        let mut left: usize = owners.iter().map(|(sum, _)| sum).sum();
+        while left > self.limits.unread
+            && let Some((sum, held)) = owners.iter_mut().max_by_key(|(sum, _)| *sum)
+            && let Some((unread, id)) = held.pop_last()
+        {
+            *sum -= unread;
+            left -= unread;
+            if let Some(connection) = table.connections.get(&id) {
+                tracing::warn!(peer = %connection.peer, unread, "connection closed: its client does not read its answers");
+                connection.closing.cancel();
+            }
+        }
+    }
+
+    /// The bytes that the connections of `owner` hold.
+    fn unread_of(&self, owner: Owner) -> usize {
+        self.lock().holding().filter(|(.., of)| *of == owner).map(|(_, unread, _)| unread).sum()
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -182,6 +205,14 @@ impl Clients {
 }
 
 impl Table {
+    /// The connections that hold something, with how much and for whom. Those that are closed already release it soon.
+    fn holding(&self) -> impl Iterator<Item = (u64, usize, Owner)> {
+        self.connections.iter().filter_map(|(id, one)| {
+            let unread = one.unread.load(Ordering::Relaxed);
+            (unread > 0 && !one.closing.is_cancelled()).then(|| (*id, unread, one.lock().owner))
+        })
+    }
+
     /// Closes the connection, of `peer` if one is given, that can be spared most; returns whether there was one.
     fn close_one(&mut self, peer: Option<IpAddr>) -> bool {
         let of_peer = self.connections.iter().filter(|(_, one)| peer.is_none_or(|peer| one.peer == peer));
@@ -211,6 +242,7 @@ impl Table {
 impl Connection {
     fn new(peer: IpAddr) -> Self {
         let activity = Activity {
+            owner: Owner::Peer(peer),
             requests: 0,
             is_proven: false,
             is_framed: false,
@@ -276,13 +308,15 @@ impl Watched {
 
     /// Counts what the bodies of requests on this connection take.
     pub(super) fn memory(&self) -> Memory {
-        let watched = self.clone();
-        Memory::new(move |bytes| Box::new(watched.hold(bytes)))
+        Memory::new(self.clone())
     }
 
     /// Whether there is room for the answer that these bytes are of; short ones always have it.
     pub(super) fn has_room(&self, unread: &Unread) -> bool {
-        unread.bytes <= SHORT || self.clients.unread.load(Ordering::Relaxed) <= self.clients.limits.unread
+        let limit = self.clients.limits.unread;
+        let owner = self.connection.lock().owner;
+        let has_share = || self.clients.unread_of(owner) <= limit / 4;
+        unread.bytes <= SHORT || self.clients.unread.load(Ordering::Relaxed) <= limit && has_share()
     }
 
     /// Counts bytes of an answer or a request, and closes a connection if there are too many of all.
@@ -309,6 +343,16 @@ impl Watched {
     /// Notes that the connection is no longer served here. If it was upgraded, another task has it, and it is never waiting.
     pub(super) fn hand_over(&self) {
         self.connection.lock().requests += 1;
+    }
+}
+
+impl CountsMemory for Watched {
+    fn count(&self, bytes: usize) -> Counted {
+        Box::new(self.hold(bytes))
+    }
+
+    fn belongs_to(&self, team: Uuid) {
+        self.connection.lock().owner = Owner::Team(team);
     }
 }
 
@@ -391,6 +435,7 @@ mod tests {
 
     #[test]
     fn those_that_hold_the_most_unread_answers_are_closed() {
+        // Every place is of another address, and so of another owner.
         let clients = clients(9, 9);
         let places: Vec<_> = (1..4).map(|last| clients.admit(peer(last)).unwrap()).collect();
         let watched: Vec<_> = places.iter().map(|place| clients.watch(place)).collect();
@@ -413,15 +458,40 @@ mod tests {
     }
 
     #[test]
+    fn many_connections_of_one_team_close_none_of_another() {
+        let clients = clients(99, 99);
+        let connect = |team: u128| {
+            let place = clients.admit(peer(1)).unwrap();
+            let watched = clients.watch(&place);
+            watched.belongs_to(Uuid::from_u128(team));
+            (place, watched)
+        };
+        let victim = connect(1);
+        let of_victim = victim.1.hold(300);
+        let greedy: Vec<_> = (0..20).map(|_| connect(2)).collect();
+        let held: Vec<_> = greedy.iter().map(|(_, watched)| watched.hold(50)).collect();
+        assert!(!is_closing(&victim.0));
+        let closed = greedy.iter().filter(|(place, _)| is_closing(place)).count();
+        assert_eq!(closed, (300 + 20 * 50 - 1000usize).div_ceil(50));
+        drop((of_victim, held));
+        assert_eq!(clients.unread.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
     fn long_answers_need_room_and_short_ones_do_not() {
-        let clients =
-            Clients { limits: Limits { unread: SHORT + 1, ..clients(9, 9).limits }, ..clients(9, 9) };
-        let place = clients.admit(peer(1)).unwrap();
-        let watched = clients.watch(&place);
-        let (long, short) = (watched.hold(SHORT + 1), watched.hold(SHORT));
-        assert!(!watched.has_room(&long) && watched.has_room(&short));
+        let limits = Limits { unread: 4 * (SHORT + 1), ..clients(9, 9).limits };
+        let clients = Clients { limits, ..clients(9, 9) };
+        let (one, other) = (clients.admit(peer(1)).unwrap(), clients.admit(peer(2)).unwrap());
+        let (one, other) = (clients.watch(&one), clients.watch(&other));
+        let (long, short) = (one.hold(SHORT + 1), one.hold(SHORT));
+        assert!(!one.has_room(&long) && one.has_room(&short), "more than a quarter");
+        let of_other = other.hold(SHORT + 1);
+        assert!(other.has_room(&of_other));
         drop(short);
-        assert!(watched.has_room(&long));
+        assert!(one.has_room(&long));
+        let all = other.hold(limits.unread);
+        assert!(!one.has_room(&long) && !other.has_room(&of_other));
+        drop(all);
     }
 
     #[test]

@@ -18,9 +18,6 @@ use tokio_rustls::server::TlsStream;
 
 use super::clients::{InProgress, Place, Unread, Watched};
 
-/// Size of a part of a stream beyond which it is counted while its client does not read it, bytes.
-const LONG: usize = 64 << 10;
-
 /// Whether an answer on a connection was cut short; clones are of the same connection.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CutShort(Arc<AtomicBool>);
@@ -84,7 +81,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Resetting<B> {
         let hold = |bytes: Bytes| {
             let unread = match &this.unread {
                 Some(unread) => unread.clone(),
-                None if bytes.len() <= LONG => return bytes,
+                None if bytes.is_empty() => return bytes,
                 None => Arc::new(this.watched.hold(bytes.len())),
             };
             Bytes::from_owner(Held { bytes, _unread: unread })

@@ -31,7 +31,7 @@ use tracing::Instrument;
 use tracing::field::Empty;
 
 use crate::dashboard::{self, Course, Dashboard};
-use crate::http::{Origin, RequestId, Requested, deadline, router};
+use crate::http::{Origin, RequestId, Requested, router};
 use crate::mcp::{self, Mcp};
 use crate::proxy::body::Answer;
 use crate::proxy::error_page::format_for;
@@ -51,8 +51,8 @@ use report::Report;
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 /// Maximum size of the head of a request over HTTP/1, bytes.
 const MAX_HEAD: usize = 128 << 10;
-/// Maximum number of header fields in a request over HTTP/1: as many as the agents take.
-const MAX_HEADERS: usize = 512;
+/// Maximum number of header fields of a request over HTTP/1: an upload may have a hundred labels.
+const MAX_HEADERS: usize = 1024;
 /// Maximum number of requests at once on a connection of HTTP/2.
 const MAX_STREAMS: u32 = 200;
 /// Maximum size of the head of a request over HTTP/2, bytes: there may be as many of them as requests.
@@ -320,7 +320,10 @@ impl Server {
                 async move { Ok::<_, std::convert::Infallible>(server.answer(Upload::of(request), true).await) }
             });
             // It ends with its client, whose errors say why.
-            let _ = http1::Builder::new().serve_connection(TokioIo::new(end), service).await;
+            let _ = http1::Builder::new()
+                .max_headers(MAX_HEADERS)
+                .serve_connection(TokioIo::new(end), service)
+                .await;
         });
         client
     }
@@ -383,13 +386,8 @@ impl Server {
             otel.status_code = Empty,
         );
         otlp::continue_from(&span, request.headers());
-        let deadline = deadline(request.uri().path());
         let answer = self.router.clone().oneshot(request.map(axum::body::Body::new)).instrument(span.clone());
-        // Changes of sandboxes that a handler has begun go on after the deadline: none of them runs in its task.
-        let answer = match tokio::time::timeout(deadline, answer).await {
-            Ok(Ok(answer)) => answer,
-            Err(_) => span.in_scope(|| Error::Deadline.into_response()),
-        };
+        let Ok(answer) = answer.await;
         span.record("http.response.status_code", answer.status().as_u16());
         if answer.status().is_server_error() {
             otlp::failed(&span);

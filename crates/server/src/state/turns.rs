@@ -2,11 +2,10 @@
 //! templates, as its connections carry. If all lists were made at once, they would be in memory together, and calls of other teams would wait
 //! behind them for a processor; and uploads and exports have places that all teams share.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
+
+use crate::fair::TeamShares;
 
 /// Maximum number of calls of one team that are answered at once.
 pub(super) const READS: usize = 8;
@@ -17,10 +16,7 @@ pub(crate) const EXPORTS: usize = 8;
 
 /// The turns of all teams.
 #[derive(Debug)]
-pub(crate) struct Turns {
-    at_once: usize,
-    teams: Mutex<HashMap<Uuid, Arc<Semaphore>>>,
-}
+pub(crate) struct Turns(TeamShares);
 
 /// A turn, until it is dropped.
 pub(crate) type Turn = OwnedSemaphorePermit;
@@ -28,16 +24,12 @@ pub(crate) type Turn = OwnedSemaphorePermit;
 impl Turns {
     /// Turns, of which each team may have this many at once.
     pub(super) fn new(at_once: usize) -> Self {
-        Self { at_once, teams: Mutex::default() }
+        Self(TeamShares::new(at_once))
     }
 
     /// Waits for a turn of `team`, first come, first served. There is always one to come.
     pub(crate) async fn take(&self, team: Uuid) -> Option<Turn> {
-        let of_team = {
-            let mut teams = self.teams.lock().unwrap_or_else(PoisonError::into_inner);
-            teams.entry(team).or_insert_with(|| Arc::new(Semaphore::new(self.at_once))).clone()
-        };
-        of_team.acquire_owned().await.ok()
+        self.0.of(team).acquire_owned().await.ok()
     }
 }
 

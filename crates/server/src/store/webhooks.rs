@@ -8,7 +8,9 @@ use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use super::{Store, corrupt, json};
-use crate::domain::limits::{ATTEMPT_BODY_BYTES, WAITING_DELIVERIES, WEBHOOK_ATTEMPTS, WEBHOOKS};
+use crate::domain::limits::{
+    ATTEMPT_BODY_BYTES, EVENT_ATTEMPTS, WAITING_DELIVERIES, WEBHOOK_ATTEMPTS, WEBHOOKS, json_prefix,
+};
 use crate::domain::webhook::{MAX_RETRIES, Webhook};
 use crate::{Error, Result, clock};
 
@@ -189,6 +191,16 @@ impl Store {
         .bind(json(&kept(attempt))?)
         .execute(&mut *transaction)
         .await?;
+        // An event can be delivered again and again.
+        sqlx::query(
+            "DELETE FROM webhook_attempts WHERE webhook_id = $1 AND event_id = $2 AND id NOT IN (SELECT id FROM \
+             webhook_attempts WHERE webhook_id = $1 AND event_id = $2 ORDER BY timestamp DESC, rowid DESC LIMIT $3)",
+        )
+        .bind(&attempt.webhook_id)
+        .bind(&attempt.event_id)
+        .bind(EVENT_ATTEMPTS)
+        .execute(&mut *transaction)
+        .await?;
         transaction.commit().await?;
         Ok(())
     }
@@ -220,20 +232,22 @@ impl Store {
         Ok(events)
     }
 
-    /// Attempts to deliver an event to a webhook, the oldest first.
+    /// The newest attempts to deliver an event to a webhook, the oldest of them first.
     async fn attempts_of(&self, webhook: Uuid, event: &str) -> Result<Vec<Attempt>> {
         let rows = sqlx::query(
-            "SELECT id, attempt FROM webhook_attempts WHERE webhook_id = $1 AND event_id = $2 ORDER BY timestamp",
+            "SELECT id, attempt FROM webhook_attempts WHERE webhook_id = $1 AND event_id = $2 \
+             ORDER BY timestamp DESC, rowid DESC LIMIT $3",
         )
         .bind(webhook.to_string())
         .bind(event)
+        .bind(EVENT_ATTEMPTS)
         .fetch_all(&self.read)
         .await?;
         let attempt = |row: &SqliteRow| {
             let id: String = row.try_get("id")?;
             serde_json::from_str(&row.try_get::<String, _>("attempt")?).map_err(corrupt("attempt", &id))
         };
-        rows.iter().map(attempt).collect()
+        rows.iter().rev().map(attempt).collect()
     }
 
     /// Queues one more attempt of a delivery, which the id of an attempt or of the event names, and returns the attempts so
@@ -327,7 +341,7 @@ fn webhook(row: &SqliteRow) -> Result<Webhook> {
     })
 }
 
-/// The part of an attempt that is stored: labels of a sandbox can make a body long.
+/// The part of an attempt that is stored: labels of a sandbox can make the body of a request long.
 fn kept(attempt: &Attempt) -> Attempt {
     let mut kept = attempt.clone();
     if kept.request_body.len() > ATTEMPT_BODY_BYTES {
@@ -335,5 +349,78 @@ fn kept(attempt: &Attempt) -> Attempt {
         kept.request_body.truncate(end);
         kept.request_body.push('…');
     }
+    // Receivers choose the answer, and may answer with nothing but control characters.
+    kept.response_body =
+        attempt.response_body.as_deref().map(|body| json_prefix(body, ATTEMPT_BODY_BYTES).to_owned());
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_newest_attempts_of_an_event_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("sandcove.db")).await.unwrap();
+        let team = store.ensure_default_team(None, 1, Duration::from_secs(60)).await.unwrap().team.id;
+        let webhook = Webhook {
+            id: Uuid::new_v4(),
+            team,
+            name: "hook".into(),
+            url: "http://localhost/".into(),
+            enabled: true,
+            events: vec!["sandbox.lifecycle.created".into()],
+            secret: Secret::new("secret"),
+            created_at: clock::now(),
+        };
+        store.put_webhook(&webhook).await.unwrap();
+        let event = SandboxEvent {
+            id: Uuid::new_v4().to_string(),
+            version: "v2".into(),
+            kind: "sandbox.lifecycle.created".into(),
+            timestamp: clock::now(),
+            event_category: "lifecycle".into(),
+            event_label: "create".into(),
+            event_data: None,
+            sandbox_id: "i".into(),
+            sandbox_execution_id: String::new(),
+            sandbox_template_id: String::new(),
+            sandbox_build_id: String::new(),
+            sandbox_team_id: team.to_string(),
+        };
+        store.insert_event(&event).await.unwrap();
+        let attempt = |n: i64| Attempt {
+            id: Uuid::new_v4().to_string(),
+            team_id: team.to_string(),
+            webhook_id: webhook.id.to_string(),
+            event_id: event.id.clone(),
+            sandbox_id: "i".into(),
+            event_type: event.kind.clone(),
+            status: "success".into(),
+            duration_ms: n,
+            request_headers: String::new(),
+            request_body: String::new(),
+            request_url: String::new(),
+            response_body: Some("\u{1}".repeat(4096)),
+            response_headers: None,
+            response_http_status_code: Some(200),
+            error_class: None,
+            error_message: None,
+            timestamp: clock::now(),
+        };
+        for n in 0..EVENT_ATTEMPTS + 2 {
+            store.finish_attempt(&attempt(n), None).await.unwrap();
+        }
+        let query = AttemptQuery { limit: 10, ..AttemptQuery::default() };
+        let kept = store.attempts(webhook.id, &query).await.unwrap().remove(0);
+        let numbers: Vec<_> = kept.iter().map(|attempt| attempt.duration_ms).collect();
+        assert_eq!(numbers, (2..EVENT_ATTEMPTS + 2).collect::<Vec<_>>());
+        let count: i64 =
+            sqlx::query_scalar("SELECT COUNT(*) FROM webhook_attempts").fetch_one(&store.read).await.unwrap();
+        assert_eq!(count, EVENT_ATTEMPTS);
+        assert_eq!(kept[0].response_body.as_ref().unwrap().len(), ATTEMPT_BODY_BYTES / 6);
+    }
 }

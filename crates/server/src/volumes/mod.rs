@@ -167,37 +167,42 @@ impl Volumes {
         }
         for (name, path) in requested {
             let volume = volumes.iter().find(|volume| volume.name == *name);
-            if volume.is_none() {
-                wrong.push(format!("volume '{name}' not found"));
-            }
-            if let Err(why) = check_path(path) {
-                wrong.push(format!("path '{path}' {why}"));
-            } else if !paths.insert(path) {
-                wrong.push(format!("path '{path}' is used more than once"));
-            }
-            if let Some(volume) = volume {
-                let mount = Mount { volume: volume.id.to_string(), path: path.clone() };
-                mounts.push(VolumeMount { name: name.clone(), mount });
+            match (volume, check_path(path)) {
+                (None, _) => wrong.push(format!("volume '{name}' not found")),
+                (_, Err(why)) => wrong.push(why),
+                (_, Ok(())) if !paths.insert(path) => wrong.push(format!("path '{path}' is already used")),
+                (Some(volume), Ok(())) => {
+                    let mount = Mount { volume: volume.id.to_string(), path: path.clone() };
+                    mounts.push(VolumeMount { name: name.clone(), mount });
+                }
             }
         }
         match wrong.as_slice() {
             [] => Ok(mounts),
-            wrong => Err(Error::Refused(format!("volumes cannot be mounted: {}", wrong.join("; ")))),
+            wrong => Err(Error::Refused(format!("invalid mounts:\n{}", wrong.join("\n")))),
         }
     }
 }
 
-fn check_path(path: &str) -> std::result::Result<(), &'static str> {
-    let Some(rest) = path.strip_prefix('/') else { return Err("is not absolute") };
-    if rest.is_empty() || path.len() > MOUNT_PATH_BYTES || path.contains('\0') {
-        return Err("cannot be a mount point");
+/// Checks where a volume is to be mounted; the error is a line of the contract (templates, section 17), where that has one.
+fn check_path(path: &str) -> std::result::Result<(), String> {
+    if path.is_empty() {
+        return Err("path cannot be empty".to_owned());
     }
-    if rest.split('/').any(|name| matches!(name, "" | "." | "..")) {
-        return Err("is not clean");
+    let Some(rest) = path.strip_prefix('/') else { return Err("path must be absolute".to_owned()) };
+    let mut names = rest.split('/');
+    if names.clone().any(|name| matches!(name, "." | "..")) {
+        return Err("path must not contain any '.' or '..' components".to_owned());
+    }
+    if path.len() > MOUNT_PATH_BYTES {
+        return Err(format!("path must have at most {MOUNT_PATH_BYTES} bytes"));
+    }
+    if rest.is_empty() || path.contains('\0') || names.any(str::is_empty) {
+        return Err(format!("path '{path}' cannot be a mount point"));
     }
     let first = &path[..=rest.find('/').unwrap_or(rest.len())];
     if RESERVED.contains(&first.trim_end_matches('/')) {
-        return Err("is reserved");
+        return Err(format!("path '{path}' is reserved"));
     }
     Ok(())
 }
@@ -214,6 +219,17 @@ mod tests {
         for bad in ["", "/", "data", "./data", "/a//b", "/a/", "/a/./b", "/a/../b", "/proc", "/dev/x", "/a\0"]
         {
             assert!(check_path(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_paths_of_the_contract_are_refused_in_its_words() {
+        for (path, why) in [
+            ("", "path cannot be empty"),
+            ("data", "path must be absolute"),
+            ("/a/../b", "path must not contain any '.' or '..' components"),
+        ] {
+            assert_eq!(check_path(path), Err(why.to_owned()));
         }
     }
 }

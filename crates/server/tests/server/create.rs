@@ -95,7 +95,11 @@ async fn refusals_say_why() {
             400,
             "autoResume",
         ),
-        (json!({ "templateID": "base", "volumeMounts": [{ "name": "a", "path": "/a" }] }), 400, "volumes"),
+        (
+            json!({ "templateID": "base", "volumeMounts": [{ "name": "a", "path": "/a" }] }),
+            400,
+            "invalid mounts:\nvolume 'a' not found",
+        ),
         (json!({ "templateID": "base", "network": { "denyOut": ["example.com"] } }), 400, "example.com"),
         (
             json!({ "templateID": "base", "network": { "maskRequestHost": "-https://abcd" } }),

@@ -125,8 +125,12 @@ async fn visitors_of_a_service_leave_room_for_its_owner() {
         }
         held.push(stream);
     };
-    assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
+    assert!(refused.starts_with("HTTP/1.1 429"), "{refused}");
     assert!(held.len() >= 32);
+    let headers = [("host", &*format!("8080-{id}.localhost"))];
+    let refused = server.send("GET", "/", &headers, "").await.json();
+    assert_eq!((&refused["sandboxId"], &refused["code"]), (&json!(id), &json!(429)));
+    assert_eq!(refused["connectionLimit"], json!(held.len()));
     let agent = [("e2b-sandbox-id", id.as_str()), ("e2b-sandbox-port", "49983")];
     assert_eq!(server.send("GET", "/health", &agent, "").await.status, 200);
     // What ends makes room.
@@ -275,4 +279,27 @@ async fn what_the_interpreter_demands_outlives_the_server_and_is_copied_by_forks
     let fork = json!({ "sandboxID": forks[0]["sandbox"]["sandboxID"] });
     assert!(fork["sandboxID"].is_string(), "{forks}");
     assert_eq!(ask(&server, &fork, "POST", "/execute", None).await, 403);
+}
+
+#[tokio::test]
+async fn a_request_may_have_hundreds_of_header_fields() {
+    let server = Server::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    server.fake.listen(8080, listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let request = read_until(&mut stream, "\r\n\r\n").await;
+        let count = request.to_lowercase().matches("x-metadata-").count();
+        let status = if count == 500 { "200 OK" } else { "400 Bad Request" };
+        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    });
+    let id = server.id(json!({})).await;
+    let fields: String = (0..500).map(|n| format!("x-metadata-{n}: {n}\r\n")).collect();
+    for host in [server.address.to_string(), format!("8080-{id}.localhost")] {
+        let request = format!("GET /health HTTP/1.1\r\nhost: {host}\r\n{fields}\r\n");
+        let mut stream = raw(&server, &request).await;
+        let answer = read_until(&mut stream, "\r\n\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{host}: {answer}");
+    }
 }

@@ -8,6 +8,7 @@ use http::{HeaderMap, StatusCode};
 use sandcove_server::events::signature;
 use sandcove_wire::secret::Secret;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::support::{Server, sandbox_id, wait_until};
@@ -374,6 +375,48 @@ async fn a_delivery_that_is_asked_for_often_is_made_once() {
         .collect();
     assert_eq!(ids[..4], [&events[..], &events[..]].concat());
     assert!(!events.contains(&ids[4]));
+}
+
+#[tokio::test]
+async fn the_head_of_an_answer_is_bounded() {
+    let server = local().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let id = hook(&server, &url, &["sandbox.lifecycle.created".to_owned()]).await;
+    let answer = async |length: usize| {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = [0; 4096];
+        assert!(stream.read(&mut request).await.unwrap() > 0);
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nsmall: s\r\nlarge: {}\r\n\r\n",
+            "x".repeat(length)
+        );
+        // The server may hang up before it has read all of it.
+        let _ = stream.write_all(head.as_bytes()).await;
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    };
+    let attempt = async |sandbox: String| {
+        let deadline = tokio::time::Instant::now() + crate::support::WAIT;
+        loop {
+            let data = server.get(&format!("/events/webhooks/{id}/deliveries")).await.json()["data"].clone();
+            let of_sandbox = data.as_array().unwrap().iter().find(|one| one["sandboxId"] == sandbox);
+            if let Some(delivery) = of_sandbox {
+                break delivery["attempts"][0].clone();
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{data}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let sandbox = server.id(json!({})).await;
+    answer(10 << 10).await;
+    let kept = attempt(sandbox).await;
+    assert_eq!(kept["status"], "success");
+    let headers: Value = serde_json::from_str(kept["responseHeaders"].as_str().unwrap()).unwrap();
+    assert_eq!(headers, json!({ "content-length": "0", "small": "s" }));
+    let sandbox = server.id(json!({})).await;
+    answer(32 << 10).await;
+    let refused = attempt(sandbox).await;
+    assert_eq!((&refused["status"], &refused["errorClass"]), (&json!("failed"), &json!("transport_error")));
 }
 
 #[tokio::test]

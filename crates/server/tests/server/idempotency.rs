@@ -1,6 +1,7 @@
 use sandcove_isolate::fake::Operation;
 use serde_json::json;
 
+use crate::build_calls::ready;
 use crate::support::{KEY, Reply, Server};
 
 async fn create(server: &Server, key: &str, body: &str) -> Reply {
@@ -27,6 +28,27 @@ async fn the_same_request_makes_one_sandbox() {
     assert_eq!(other.json()["error_code"], "idempotency_request_mismatch");
     assert_eq!(create(&server, "key-2", OTHER).await.code(), 201);
     assert_eq!(server.fake.ids().len(), 2);
+}
+
+#[tokio::test]
+async fn a_key_is_looked_up_before_what_the_request_names() {
+    let server = Server::start().await;
+    ready(&server, json!({ "name": "app:v1" })).await;
+    let body = r#"{"templateID":"app:v1"}"#;
+    let first = create(&server, "k", body).await;
+    assert_eq!(first.code(), 201, "{}", first.text);
+    let untagged = server.call("DELETE", "/templates/tags", json!({ "name": "app", "tags": ["v1"] })).await;
+    assert_eq!(untagged.code(), 204);
+    let again = create(&server, "k", body).await;
+    assert_eq!((again.code(), again.json()), (201, first.json()));
+    for other in [r#"{"templateID":"none"}"#, r#"{"templateID":7}"#, r#"{"templateID":"base","timeout":-1}"#]
+    {
+        let refused = create(&server, "k", other).await;
+        assert_eq!(refused.code(), 422, "{other}: {}", refused.text);
+        // With a key of its own it is refused for what it is, and the key is free again.
+        assert!([400, 404].contains(&create(&server, "own", other).await.code()), "{other}");
+    }
+    assert_eq!(create(&server, "own", OTHER).await.code(), 201);
 }
 
 #[tokio::test]

@@ -69,12 +69,31 @@ async fn answers_are_fixed_and_not_cached() {
         (again.code(), again.message().as_str()),
         (409, "Secret cannot be modified in its current state")
     );
+    assert_eq!(again.json().get("error_code"), None);
     let unknown = server.send("GET", "/secrets", &[], "").await;
     assert_eq!((unknown.code(), unknown.message().as_str()), (401, "You are not authenticated"));
     assert_eq!(unknown.headers["cache-control"], "no-store");
     assert_eq!(server.get("/secrets").await.headers["cache-control"], "no-store");
     // Other calls keep their own answers.
     assert!(server.send("GET", "/volumes", &[], "").await.message() != "You are not authenticated");
+}
+
+#[tokio::test]
+async fn a_team_at_its_limit_is_told_so() {
+    let server = Server::start().await;
+    for number in 0..500 {
+        assert_eq!(create(&server, &format!("s{number}")).await.code(), 201);
+    }
+    let code = async |name: &str| {
+        let refused = create(&server, name).await;
+        assert_eq!(
+            (refused.code(), refused.message().as_str()),
+            (409, "Secret cannot be modified in its current state")
+        );
+        refused.json()["error_code"].clone()
+    };
+    assert_eq!(code("another").await, "secret_limit_reached");
+    assert_eq!(code("s0").await, Value::Null, "the name is taken, whatever the limit");
 }
 
 #[tokio::test]

@@ -348,9 +348,41 @@ async fn no_call_is_open_without_credentials() {
         }
         let path = call(&route, None).path.replace("{id}", UNKNOWN_UUID).replace("{key}", UNKNOWN_UUID);
         let path = path.replace("{name}", "x");
-        let reply = server.send(route.method.as_str(), &path, &[], "{}").await;
-        assert_eq!(reply.status, 401, "{} {path}: {}", route.method, reply.text);
+        // Whether the path is well-formed is nobody else's business.
+        for path in [path, unreadable(route.path)] {
+            let reply = server.send(route.method.as_str(), &path, &[], "{}").await;
+            assert_eq!(reply.status, 401, "{} {path}: {}", route.method, reply.text);
+        }
     }
+}
+
+/// A path whose parameters are not UTF-8.
+fn unreadable(path: &str) -> String {
+    let part = |part: &str| if part.starts_with('{') { "%FF".to_owned() } else { part.to_owned() };
+    path.split('/').map(part).collect::<Vec<_>>().join("/")
+}
+
+#[tokio::test]
+async fn paths_that_are_not_text_are_refused_like_any_other_request() {
+    let server = Server::start().await;
+    let owner = Owned::new(&server, "owner").await;
+    let mut walked = 0;
+    for route in
+        routes().iter().filter(|route| route.path.contains('{') && !route.path.starts_with("/volumecontent"))
+    {
+        let admin = ["/nodes", "/admin"].iter().any(|prefix| route.path.starts_with(prefix));
+        let bearer = format!("Bearer {}", owner.token);
+        let mut headers = vec![("x-api-key", owner.key.as_str()), ("authorization", &bearer)];
+        if admin {
+            headers.push(("x-admin-token", "admin"));
+        }
+        let path = unreadable(route.path);
+        let reply = server.send(route.method.as_str(), &path, &headers, "{}").await;
+        assert_eq!(reply.json()["code"], reply.code(), "{} {path}: {}", route.method, reply.text);
+        assert_eq!(reply.code(), 400, "{} {path}: {}", route.method, reply.text);
+        walked += 1;
+    }
+    assert!(walked > 30, "{walked}");
 }
 
 #[tokio::test]

@@ -491,7 +491,7 @@ impl Driver {
     }
 
     fn new_live(&self) -> Option<Arc<LiveSession>> {
-        self.handle.clone().map(|handle| Arc::new(LiveSession::new(handle)))
+        self.handle.clone().map(|handle| self.shared.live(handle, self.team.id))
     }
 }
 

@@ -20,7 +20,6 @@ use tracing::Span;
 
 use super::admission::{PausedPermit, Permit};
 use super::command::{Outcome, QueuedCommand, answer};
-use super::live_session::LiveSession;
 use super::log::SandboxLog;
 use super::parked::ToPark;
 use super::parking;
@@ -111,7 +110,7 @@ impl Driver {
     ) -> Self {
         let (phase, live) = match stored.state {
             StoredState::Running => {
-                (Phase::Running, handle.clone().map(|handle| Arc::new(LiveSession::new(handle))))
+                (Phase::Running, handle.clone().map(|handle| shared.live(handle, team.id)))
             }
             StoredState::Paused(keep) => (Phase::Paused(keep), None),
         };
