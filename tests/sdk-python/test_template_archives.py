@@ -60,7 +60,7 @@ def test_exports_of_a_team_at_once_have_a_limit(server):
     assert get("/sandboxes").status_code == 200
     exports.pop().close()
     again = []
-    wait_until(lambda: again.append(get("/templates/base/export")) or again[-1].status_code == 200, timeout=60)
+    wait_until(lambda: again.append(get("/templates/base/export")) or again[-1].status_code == 200)
     for export in [*exports, *again]:
         export.close()
 

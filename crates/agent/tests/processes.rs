@@ -234,11 +234,11 @@ async fn refused_input_is_read_to_its_end_so_that_the_client_sees_why() {
 async fn a_command_longer_than_the_kernel_takes_says_so() {
     let daemon = daemon(Settings::default());
     let long = json!({ "process": { "cmd": "/bin/echo", "args": ["x".repeat(1 << 20)], "cwd": "/" } });
-    let mut messages = start(&daemon, &long).await;
-    let error = &messages.next().await.unwrap()["error"];
-    assert_eq!(error["code"], "invalid_argument");
+    let (_, end, last) = start(&daemon, &long).await.rest().await;
+    assert!(end.is_null());
+    assert_eq!(last["error"]["code"], "invalid_argument", "{last}");
     assert_eq!(
-        error["message"],
+        last["error"]["message"],
         "failed to pass the arguments and variables: Argument list too long (os error 7)"
     );
 }

@@ -98,7 +98,7 @@ impl Receive for Cells {
     }
 }
 
-/// What runs the cells of a connection.
+/// The runner of the cells of a connection.
 struct Runner {
     guest: Guest,
     outbox: Outbox,

@@ -136,7 +136,7 @@ impl Line<'_> {
     }
 }
 
-/// What a line of the code interpreter leads to.
+/// The consequence of a line of the code interpreter.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Messages to the client, of which the last may be as long as the line.
