@@ -57,6 +57,8 @@ use in_use::InUse;
 pub use limits::BuildSettings;
 use log::BuildLog;
 use turns::Turns;
+#[cfg(any(test, fuzzing, debug_assertions))]
+pub(crate) use variables::fuzzing;
 
 /// The builds of this server; clones share them.
 #[derive(Clone)]
