@@ -166,7 +166,8 @@ async fn pooled_sandboxes_are_kept_and_given_up_in_order() {
         assert!(!fake.is_pooled(&["/nonexistent/layers/base-1".into()]));
         // Writing to anything else could keep the sandbox, or this side, waiting.
         let refused = host.prepare(kept, std::fs::File::open("/dev/null").unwrap()).await;
-        assert!(refused.err().unwrap().to_string().contains("not a file in memory"));
+        let why = format!("{:?}", refused.err().unwrap());
+        assert!(why.contains("not a file in memory"), "{why}");
     }
 }
 

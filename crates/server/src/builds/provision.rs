@@ -37,7 +37,7 @@ pub(super) async fn run(guest: &Guest, log: &BuildLog, context: &Context) -> Res
     };
     match guest.run(&program, &mut note).await? {
         Run::Exited(exit) if exit.code == 0 => {
-            log.write(LogLevel::Info, step, "[base] Provisioning was successful")
+            log.write(LogLevel::Info, step, "[base] Provisioning was successful");
         }
         Run::Exited(exit) if exit.code == 127 && last.is_empty() => {
             log.write(LogLevel::Info, step, "[base] The image has no shell: it is used as it is");
@@ -53,7 +53,7 @@ pub(super) async fn run(guest: &Guest, log: &BuildLog, context: &Context) -> Res
             }
         }
         Run::NotStarted(_) => {
-            log.write(LogLevel::Info, step, "[base] The image has no shell: it is used as it is")
+            log.write(LogLevel::Info, step, "[base] The image has no shell: it is used as it is");
         }
     }
     Ok(())
