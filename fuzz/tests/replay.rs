@@ -110,6 +110,11 @@ fn requests_of_servers_hold() {
 }
 
 #[test]
+fn variables_hold() {
+    replay(env!("CARGO_BIN_EXE_variables"), "variables");
+}
+
+#[test]
 fn dockerfiles_hold() {
     replay(env!("CARGO_BIN_EXE_dockerfile"), "dockerfile");
 }

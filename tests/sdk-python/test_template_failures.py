@@ -153,6 +153,24 @@ def test_wrong_starts(builds):  # noqa: F811
         builds.told(*ids)
 
 
+TOO_MANY_VARIABLES = "the variables of the build take more than 128 KiB, the maximum: set fewer or shorter ones"
+
+
+def test_variables_do_not_grow_without_end(builds):  # noqa: F811
+    doubled = [step("ENV", "A", "x"), *[step("ENV", "A", "$A$A")] * 40]
+    assert reason_of(builds, *doubled) == (TOO_MANY_VARIABLES, "18")
+    assert reason_of(builds, step("ENV", "A", "x" * 1000), step("ENV", "B", "$A" * 1_000_000)) == (TOO_MANY_VARIABLES, "2")
+    names = [text for number in range(20_000) for text in (f"NAME_{number}", "")]
+    assert reason_of(builds, step("ENV", *names)) == (TOO_MANY_VARIABLES, "1")
+
+
+def test_a_login_shell_that_never_ends_what_it_says_fails_the_build(builds):  # noqa: F811
+    # The profile comes before the command that shows the variables.
+    steps = [step("RUN", "echo yes >> /etc/profile", "root"), step("ENV", "X", "$NONE")]
+    message, at = reason_of(builds, *steps)
+    assert message.startswith("the login shell of root writes more than 1024 KiB") and at == "2"
+
+
 def test_unknown_builds(builds, server):  # noqa: F811
     template, build = builds.begin()
     other = str(uuid.uuid4())
@@ -189,8 +207,8 @@ def test_tags_that_are_none(builds, tag):  # noqa: F811
 
 @pytest.mark.parametrize(
     "members, text",
-    [({"cpuCount": 0}, "CPU count must be at least 1"), ({"cpuCount": 34}, "CPU count must be at most 32"), ({"cpuCount": 3}, "CPU count must be 1 or an even number"),
-     ({"memoryMB": 127}, "Memory must be at least 128 MiB"), ({"memoryMB": 1025}, "Memory must be divisible by 2"), ({"memoryMB": 1 << 40}, "Memory can't be higher than"),
+    [({"cpuCount": 0}, "validation error: CPU count must be at least 1"), ({"cpuCount": 34}, "CPU count must be at most 32"), ({"cpuCount": 3}, "CPU count must be 1 or an even number"),
+     ({"memoryMB": 32}, "validation error: Memory must be at least 128 MiB"), ({"memoryMB": 1025}, "Memory must be divisible by 2"), ({"memoryMB": 1 << 40}, "Memory can't be higher than"),
      ({"cpuCount": -2}, "CPU count must be at least 1"), ({"minFreeDiskMb": -1}, ""), ({"cpuCount": "2"}, ""), ({"tags": "x"}, "")],
     ids=lambda value: "-".join(f"{k}{v}" for k, v in value.items()) if isinstance(value, dict) else "",
 )  # fmt: skip

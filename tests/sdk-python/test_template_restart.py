@@ -147,6 +147,21 @@ def test_the_server_dies_at_any_moment(builds, server):
             assert builds.run(ids[0], "cat b") == f"{note}-{moment}\n"
 
 
+def test_a_build_is_given_up_when_the_server_dies_for_the_third_time(builds, server):
+    """It may be what the server dies of."""
+    ids = begun(builds, step("RUN", f": {mark()}; echo working; sleep 600"))
+    for times in (1, 2):
+        wait_until(lambda: log_of(builds, ids).count("[stdout]: working") == times, what="the step runs")  # noqa: B023
+        server.kill9()
+        server.start()
+    wait_until(lambda: log_of(builds, ids).count("[stdout]: working") == 3, what="the step runs for the third time")
+    server.kill9()
+    server.start()
+    status = builds.told(*ids)
+    assert (status["status"], status["reason"]["message"]) == ("error", "the server ended 3 times during the build: build again")
+    assert log_of(builds, ids).rstrip().endswith("Build failed: the server ended 3 times during the build: build again")
+
+
 def test_nothing_of_builds_stays_after_deaths(builds, server):
     """Sandboxes in which steps ran are gone with the server that started them, or are taken over."""
     ids = begun(builds, step("RUN", f": {mark()}; echo working; sleep 600"))

@@ -53,7 +53,12 @@ impl Host {
         Ok(Handle::of(self.link.clone(), reply)?)
     }
 
-    /// Boots a sandbox that writes to `log`, of [`sandcove_isolate::create_log`]; otherwise like [`Host::create`].
+    /// Creates an empty log for a sandbox: a file in memory, which the server process may not create.
+    pub async fn create_log(&self) -> Result<File> {
+        Ok(self.ask(Request::CreateLog).await?.fd()?.into())
+    }
+
+    /// Boots a sandbox that writes to `log`, of [`Host::create_log`]; otherwise like [`Host::create`].
     pub async fn create_logged(&self, spec: SandboxSpec, log: File) -> Result<Handle> {
         let reply = self.link.ask(Request::Create(Box::new(spec)), Some(log.into())).await?;
         Ok(Handle::of(self.link.clone(), reply)?)

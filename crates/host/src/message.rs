@@ -24,6 +24,8 @@ pub(crate) enum Request {
     Create(Box<SandboxSpec>),
     /// Creates a sandbox for the pool. It writes to the descriptor of the request, if there is one.
     Prepare(Box<Blueprint>),
+    /// Creates an empty log for a sandbox, as a descriptor.
+    CreateLog,
     /// Adopts a sandbox of an earlier server.
     Adopt(SandboxId),
     /// Whether sandboxes, snapshots or volumes exist.

@@ -11,7 +11,6 @@ use sandcove_image::oci::{self, Exported};
 use sandcove_isolate::fake::{Fake, Operation};
 use sandcove_isolate::{
     Backend, Blueprint, Error, Few, Files, HostRule, Known, Limits, Mount, NetworkPolicy, SandboxSpec, Usage,
-    create_log,
 };
 use sandcove_wire::boot::{Boot, Settings};
 use sandcove_wire::id::SandboxId;
@@ -156,7 +155,7 @@ async fn failures_keep_their_meaning() {
 async fn pooled_sandboxes_are_kept_and_given_up_in_order() {
     for (host, fake) in hosts() {
         let kept = blueprint(&["base-1"]);
-        let prepared = host.prepare(kept.clone(), create_log().unwrap()).await.unwrap();
+        let prepared = host.prepare(kept.clone(), host.create_log().await.unwrap()).await.unwrap();
         host.keep_few_ready(kept.clone(), Few { sandboxes: 1, warm_mib: 5 }, Some(prepared));
         // A request after an order finds it done.
         assert_eq!(host.warm_states(vec![kept.layers.clone()]).await.unwrap(), [None]);
@@ -167,7 +166,8 @@ async fn pooled_sandboxes_are_kept_and_given_up_in_order() {
         assert!(!fake.is_pooled(&["/nonexistent/layers/base-1".into()]));
         // Writing to anything else could keep the sandbox, or this side, waiting.
         let refused = host.prepare(kept, std::fs::File::open("/dev/null").unwrap()).await;
-        assert!(refused.err().unwrap().to_string().contains("not a file in memory"));
+        let why = format!("{:?}", refused.err().unwrap());
+        assert!(why.contains("not a file in memory"), "{why}");
     }
 }
 
@@ -368,9 +368,9 @@ async fn a_hostile_server_has_no_endless_number_of_things_held() {
         drop(upload(1024).await.unwrap());
         drop(uploads);
 
-        let prepared =
-            as_many_as_possible(async |_| host.prepare(blueprint(&["base-1"]), create_log().unwrap()).await)
-                .await;
+        let log = host.create_log().await.unwrap();
+        let prepare = async |_| host.prepare(blueprint(&["base-1"]), log.try_clone().unwrap()).await;
+        let prepared = as_many_as_possible(prepare).await;
         assert_eq!(prepared.len(), 256);
         let files =
             as_many_as_possible(async |_| host.open_files(&["base-1".to_owned()], &Files::Empty).await).await;

@@ -12,6 +12,7 @@ use sandcove_wire::secret::Secret;
 use crate::proxy::host_route::{Prefixes, Target, requested_host, route};
 use crate::proxy::{SignedUrl, local_uri};
 
+pub use crate::builds::fuzzing::variables;
 pub use crate::http::fuzzing::{body, query};
 pub use crate::volumes::fuzzing::volume_token;
 
@@ -139,6 +140,11 @@ mod tests {
     #[test]
     fn the_volume_tokens_collected_by_fuzzing_hold() {
         replay("volume_token", volume_token);
+    }
+
+    #[test]
+    fn the_variables_collected_by_fuzzing_hold() {
+        replay("variables", variables);
     }
 
     fn replay(target: &str, check: fn(&[u8])) {

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use sandcove_isolate::{Backend, Blueprint, Handle, StartPhase};
+use sandcove_isolate::{Backend, Blueprint, Handle, StartPhase, create_log};
 
 use crate::failure::Failure;
 use crate::message::{Answer, Number, Order, Request, SandboxRequest};
@@ -79,6 +79,7 @@ impl Menu {
                 let prepared = backend.prepare(self.resolved(*blueprint)?, checks::log(fd)?).await?;
                 self.hold(Answer::Done, Object::Prepared(prepared))?
             }
+            Request::CreateLog => Served::with_fd(Answer::Done, create_log()?),
             Request::Adopt(id) => match backend.adopt(&id).await? {
                 Some(handle) => self.sandbox(handle, Vec::new())?,
                 None => Answer::Nothing.into(),

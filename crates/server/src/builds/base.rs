@@ -10,7 +10,7 @@ use super::engine::{BASE, Engine, State};
 use super::execute::{environment, line};
 use super::failure::Failure;
 use super::keys::Key;
-use super::{image, interpreter};
+use super::{image, interpreter, variables};
 use crate::domain::build::{BuildBase, LogLevel};
 use crate::domain::context::Context;
 use crate::domain::reference::Reference;
@@ -110,6 +110,7 @@ impl Engine<'_> {
                 (self.of_template(template.build), format!("FROM TEMPLATE {reference}"), true)
             }
         };
+        variables::check(&base.context.env)?;
         // Layers of images are leased until the end of the build's work.
         self.job.uses.keep(base.layers.iter().map(String::as_str));
         let cached = if cached { "CACHED " } else { "" };

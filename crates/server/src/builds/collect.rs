@@ -9,7 +9,9 @@ use sandcove_host::Sizes;
 use sandcove_image::LayerStore;
 use uuid::Uuid;
 
-use super::limits::{BUSY_TIMEOUT, EXPIRE_POOLED_INTERVAL, SECOND_LOOK, UNUSED_TIME, UNUSED_TIME_WHEN_LARGE};
+use super::limits::{
+    BUSY_TIMEOUT, DELETED_TIME, EXPIRE_POOLED_INTERVAL, SECOND_LOOK, UNUSED_TIME, UNUSED_TIME_WHEN_LARGE,
+};
 use super::{Builds, Shared, image, log};
 use crate::{Error, Result, clock};
 
@@ -37,6 +39,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
 
 async fn collect(shared: &Arc<Shared>) -> Result<()> {
     shared.store.expire_builds().await?;
+    shared.store.forget_deleted_templates(clock::now() - DELETED_TIME).await?;
     let mut large = Vec::new();
     for team in shared.store.teams_with_steps().await? {
         if is_large(shared, team).await? {

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::engine::{Engine, Phase, State, Work};
 use super::failure::Failure;
-use super::guest::shell;
+use super::guest::{Run, shell};
 use super::steps::Step;
 use super::{provision, variables};
 use crate::domain::build::LogLevel;
@@ -77,12 +77,12 @@ impl Engine<'_> {
                 let ran = guest.run(&program, &mut note).await?;
                 let failed = |why: &str| Failure::new(format!("failed to run command '{command}': {why}"));
                 match ran {
-                    Ok(CommandExit { code: 0, .. }) => {
+                    Run::Exited(CommandExit { code: 0, .. }) => {
                         self.unmount(mounted, state).await?;
                         Ok(true)
                     }
-                    Ok(exit) => Err(failed(&exit.status)),
-                    Err(refused) => Err(failed(&refused)),
+                    Run::Exited(exit) => Err(failed(&exit.status)),
+                    Run::NotStarted(why) => Err(failed(&why)),
                 }
             }
             Work::Step(Step::Copy { files, source, destination, owner, mode }) => {
@@ -112,16 +112,12 @@ impl Engine<'_> {
     }
 
     async fn set_variables(&mut self, pairs: &[(String, String)], state: &mut State) -> Result<(), Failure> {
-        let names: Vec<String> = pairs.iter().flat_map(|(_, value)| variables::names(value)).collect();
-        let login = match names.iter().all(|name| state.context.env.contains_key(name)) {
+        let is_known = |name: &&str| state.context.env.contains_key(*name);
+        let login = match pairs.iter().all(|(_, value)| variables::names(value).iter().all(is_known)) {
             true => BTreeMap::new(),
             false => self.guest(state).await?.login_environment().await?,
         };
-        let before = state.context.env.clone();
-        for (name, value) in pairs {
-            state.context.env.insert(name.clone(), variables::expand(value, &[&before, &login]));
-        }
-        Ok(())
+        Ok(variables::set(&mut state.context.env, pairs, &login)?)
     }
 }
 

@@ -13,6 +13,10 @@ use crate::{Error, Result};
 
 /// Maximum size of one archive, bytes.
 const MAX_BYTES: u64 = 16 << 30;
+/// Size of a block of the disk, bytes: an archive takes at least one.
+const BLOCK: u64 = 4096;
+/// Maximum number of archives of a team.
+const MAX_FILES: usize = 10_000;
 /// Prefix of archives that are being received.
 const UNFINISHED: &str = ".receiving-";
 /// Time after which an archive that is being received was given up: clients have an hour.
@@ -80,8 +84,9 @@ impl FileSets {
         tokio::fs::rename(&unfinished.0, &path).await.map_err(unwritable(&path))
     }
 
-    /// Makes room for `wanted` bytes within the `max` that the archives of a team may take: deletes those that were not used
-    /// for an hour, the least recently used first. False when there is no room even so; nothing is deleted then.
+    /// Makes room for an archive of `wanted` bytes within the `max` bytes that the archives of a team may take, and within their maximum
+    /// number: deletes those that were not used for an hour, the least recently used first. False when there is no room even so; nothing
+    /// is deleted then.
     pub async fn make_room(&self, team: Uuid, wanted: u64, max: u64) -> bool {
         let directory = self.team(team);
         let made = tokio::task::spawn_blocking(move || make_room(&directory, wanted, max));
@@ -123,19 +128,22 @@ fn make_room(directory: &Path, wanted: u64, max: u64) -> bool {
     let mut archives: Vec<(SystemTime, u64, PathBuf)> = entries(directory)
         .filter_map(|path| {
             let metadata = std::fs::metadata(&path).ok()?;
-            Some((metadata.modified().ok()?, metadata.len(), path))
+            Some((metadata.modified().ok()?, metadata.len().max(BLOCK), path))
         })
         .collect();
     archives.sort();
-    let mut total = archives.iter().fold(wanted, |total, (_, size, _)| total.saturating_add(*size));
+    let mut total =
+        archives.iter().fold(wanted.max(BLOCK), |total, (_, size, _)| total.saturating_add(*size));
+    let mut count = archives.len() + 1;
     let mut unneeded = Vec::new();
     for (used, size, path) in &archives {
-        if total > max && *used < since {
+        if (total > max || count > MAX_FILES) && *used < since {
             total = total.saturating_sub(*size);
+            count -= 1;
             unneeded.push(path);
         }
     }
-    if total > max {
+    if total > max || count > MAX_FILES {
         return false;
     }
     for path in unneeded {
@@ -222,14 +230,30 @@ mod tests {
                 .map(|path| path.file_name().unwrap().to_string_lossy()[..1].to_owned())
                 .collect::<String>()
         };
-        assert!(sets.make_room(Uuid::new_v4(), 10, 10).await, "of another team");
-        assert!(sets.make_room(Uuid::nil(), 10, 40).await);
-        assert!(!sets.make_room(Uuid::nil(), 10, 15).await, "one is in use");
+        assert!(sets.make_room(Uuid::new_v4(), 10, BLOCK).await, "of another team");
+        assert!(sets.make_room(Uuid::nil(), 10, 4 * BLOCK).await);
+        assert!(!sets.make_room(Uuid::nil(), 10, 2 * BLOCK - 1).await, "one is in use");
         assert_eq!(names(), "012");
-        assert!(sets.make_room(Uuid::nil(), 10, 35).await);
+        assert!(sets.make_room(Uuid::nil(), 10, 4 * BLOCK - 1).await);
         assert_eq!(names(), "12");
-        assert!(sets.make_room(Uuid::nil(), 10, 20).await);
+        assert!(sets.make_room(Uuid::nil(), BLOCK, 2 * BLOCK).await);
         assert_eq!(names(), "2");
+    }
+
+    #[tokio::test]
+    async fn empty_archives_take_room_and_are_limited_in_number() {
+        let directory = tempfile::tempdir().unwrap();
+        let sets = FileSets::new(directory.path().to_owned());
+        std::fs::create_dir(sets.team(Uuid::nil())).unwrap();
+        for number in 0..MAX_FILES {
+            std::fs::File::create(sets.team(Uuid::nil()).join(format!("{number:064}"))).unwrap();
+        }
+        assert!(!sets.make_room(Uuid::nil(), 0, u64::MAX).await, "all are in use");
+        let oldest = std::fs::File::open(sets.team(Uuid::nil()).join("0".repeat(64))).unwrap();
+        oldest.set_modified(SystemTime::now() - 2 * IN_USE).unwrap();
+        assert!(sets.make_room(Uuid::nil(), 0, u64::MAX).await);
+        assert!(!sets.has(Uuid::nil(), &"0".repeat(64)).await);
+        assert!(!sets.make_room(Uuid::nil(), 0, (MAX_FILES as u64 - 1) * BLOCK).await, "each takes a block");
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use sandcove_isolate::{Error as IsolateError, SandboxSpec};
 use sandcove_wire::boot::login_shell;
 use sandcove_wire::step::{GuestStep, PROGRAM, StepOutcome};
 use tokio::io::AsyncRead;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio_util::task::TaskTracker;
 
 use super::Shared;
@@ -19,6 +19,17 @@ use super::log::Lines;
 
 /// Lines of a failed step that its error is taken from.
 const MAX_ERROR_LINES: usize = 8;
+
+/// Maximum output of a login shell that shows its variables, bytes.
+const MAX_LOGIN_OUTPUT: usize = 1 << 20;
+
+/// Outcome of a program that was to run in the sandbox of a build.
+pub(super) enum Run {
+    /// The program ended.
+    Exited(CommandExit),
+    /// The agent could not start the program, for this reason.
+    NotStarted(String),
+}
 
 /// A command line in a login shell.
 pub(super) fn shell(line: &str, user: &str) -> Program {
@@ -109,13 +120,12 @@ impl Guest {
         }
     }
 
-    /// Runs a program to its end and passes its output on by lines, each with the name of its stream. The inner error is the
-    /// agent's, when it cannot start the program.
+    /// Runs a program to its end and passes its output on by lines, each with the name of its stream.
     pub(super) async fn run(
         &self,
         program: &Program,
         on_line: &mut (dyn FnMut(&'static str, String) + Send),
-    ) -> Result<Result<CommandExit, String>, Failure> {
+    ) -> Result<Run, Failure> {
         let (mut stdout, mut stderr) = (Lines::default(), Lines::default());
         let ran = self.client.run_program(program, |event| match event {
             CommandEvent::Stdout(bytes) => stdout.push(&bytes, |line| on_line("stdout", line)),
@@ -128,8 +138,10 @@ impl Guest {
         stdout.finish(|line| on_line("stdout", line));
         stderr.finish(|line| on_line("stderr", line));
         match ran {
-            Ok(exit) => Ok(Ok(exit)),
-            Err(ClientError::Rpc { message, .. } | ClientError::Refused { message, .. }) => Ok(Err(message)),
+            Ok(exit) => Ok(Run::Exited(exit)),
+            Err(ClientError::Rpc { message, .. } | ClientError::Refused { message, .. }) => {
+                Ok(Run::NotStarted(message))
+            }
             Err(error) => Err(self.broken(error).await),
         }
     }
@@ -148,12 +160,12 @@ impl Guest {
             }
         };
         let text = match self.run(&program, &mut note).await? {
-            Ok(exit) if exit.code == 0 => {
+            Run::Exited(exit) if exit.code == 0 => {
                 return serde_json::from_str(&outcome).map_err(Failure::internal);
             }
-            Ok(exit) if errors.is_empty() => exit.status,
-            Ok(_) => Vec::from(errors).join("\n"),
-            Err(refused) => refused,
+            Run::Exited(exit) if errors.is_empty() => exit.status,
+            Run::Exited(_) => Vec::from(errors).join("\n"),
+            Run::NotStarted(why) => why,
         };
         Err(Failure::new(text))
     }
@@ -195,14 +207,28 @@ impl Guest {
     pub(super) async fn login_environment(&self) -> Result<BTreeMap<String, String>, Failure> {
         let program = Program { cwd: Some("/".to_owned()), ..shell("cat /proc/self/environ", "root") };
         let mut text = String::new();
-        let mut note = |stream: &'static str, line: String| {
-            if stream == "stdout" {
+        let is_too_much = Notify::new();
+        let mut note = |stream: &'static str, line: String| match stream {
+            "stdout" if text.len() > MAX_LOGIN_OUTPUT => is_too_much.notify_one(),
+            "stdout" => {
                 text.push_str(&line);
                 text.push('\n');
             }
+            _ => {}
         };
-        if self.run(&program, &mut note).await?.is_err() {
-            return Ok(BTreeMap::new());
+        let ran = tokio::select! {
+            ran = self.run(&program, &mut note) => Some(ran?),
+            () = is_too_much.notified() => None,
+        };
+        match ran {
+            Some(Run::NotStarted(_)) => return Ok(BTreeMap::new()),
+            Some(Run::Exited(_)) if text.len() <= MAX_LOGIN_OUTPUT => {}
+            _ => {
+                return Err(Failure::new(format!(
+                    "the login shell of root writes more than {} KiB: let /etc/profile and the files it reads write nothing",
+                    MAX_LOGIN_OUTPUT >> 10
+                )));
+            }
         }
         let variables = text.split('\0').filter_map(|variable| variable.split_once('='));
         Ok(variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())

@@ -14,7 +14,7 @@ use super::base::Base;
 use super::engine::{Engine, FINALIZE, State};
 use super::execute::{environment, line};
 use super::failure::Failure;
-use super::guest::{Guest, as_root};
+use super::guest::{Guest, Run, as_root};
 use super::steps::Step;
 use crate::domain::build::LogLevel;
 use crate::domain::context::{Context, Interpreter};
@@ -177,12 +177,12 @@ impl Engine<'_> {
         };
         let failed = |why: &str| Failure::new(format!("failed to {what} the code interpreter: {why}"));
         match guest.run(program, &mut note).await? {
-            Ok(exit) if exit.code == 0 => match last.filter(|report| report.len() <= MAX_REPORT) {
+            Run::Exited(exit) if exit.code == 0 => match last.filter(|report| report.len() <= MAX_REPORT) {
                 Some(report) => Ok(report),
                 None => Err(failed("it does not report")),
             },
-            Ok(exit) => Err(failed(last_error.as_deref().unwrap_or(&exit.status))),
-            Err(refused) => Err(failed(&refused)),
+            Run::Exited(exit) => Err(failed(last_error.as_deref().unwrap_or(&exit.status))),
+            Run::NotStarted(why) => Err(failed(&why)),
         }
     }
 

@@ -13,6 +13,8 @@ pub(super) const MAX_LAYERS: usize = 20;
 pub(super) const UNUSED_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Time for which they are kept for a team whose snapshots and templates take more than half of the disk they may.
 pub(super) const UNUSED_TIME_WHEN_LARGE: Duration = Duration::from_secs(3600);
+/// Time for which no template gets the id of a deleted one as its name.
+pub(super) const DELETED_TIME: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Time for which a deletion by hand waits for the end of builds and exports. New ones wait meanwhile.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time between the two looks at a layer that is deleted by hand: whoever looked up its template before has mounted it by then.

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::clock;
 use crate::domain::build::{LogEntry, LogLevel};
 
-/// Size of a log, bytes, from which on output of commands is dropped.
+/// Size of a log in its file, bytes, from which on output of commands is dropped.
 const MAX_BYTES: usize = 8 << 20;
 /// Maximum length of a message, bytes. Output without line breaks becomes several entries.
 pub(super) const MAX_LINE: usize = 8 << 10;
@@ -34,14 +34,13 @@ impl BuildLog {
     pub(super) fn open(directory: &Path, build: Uuid) -> Self {
         let path = path(directory, build);
         let opened = std::fs::create_dir_all(directory).and_then(|()| open(&path));
-        let (file, entries) = match opened {
-            Ok((file, entries)) => (Some(file), entries),
+        let (file, bytes, entries) = match opened {
+            Ok((file, bytes, entries)) => (Some(file), bytes, entries),
             Err(error) => {
                 tracing::warn!(build_id = %build, %error, "failed to open the log of a build");
-                (None, Vec::new())
+                (None, 0, Vec::new())
             }
         };
-        let bytes = entries.iter().map(|entry| entry.message.len()).sum();
         Self { inner: Mutex::new(Inner { entries, bytes, is_cut: false, file }) }
     }
 
@@ -76,14 +75,14 @@ impl BuildLog {
 
 impl Inner {
     fn add(&mut self, level: LogLevel, step: Option<&str>, message: String) {
-        self.bytes += message.len();
         let entry = LogEntry { timestamp: clock::now(), level, message, step: step.map(str::to_owned) };
-        if let Some(file) = &mut self.file
-            && let Ok(mut line) = serde_json::to_vec(&entry)
-        {
+        if let Ok(mut line) = serde_json::to_vec(&entry) {
             line.push(b'\n');
-            // A full disk does not fail a build.
-            let _ = file.write_all(&line);
+            self.bytes += line.len();
+            if let Some(file) = &mut self.file {
+                // A full disk does not fail a build.
+                let _ = file.write_all(&line);
+            }
         }
         self.entries.push(entry);
     }
@@ -121,7 +120,7 @@ fn path(directory: &Path, build: Uuid) -> PathBuf {
     directory.join(format!("{build}.jsonl"))
 }
 
-fn open(path: &Path) -> std::io::Result<(File, Vec<LogEntry>)> {
+fn open(path: &Path) -> std::io::Result<(File, usize, Vec<LogEntry>)> {
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
     let mut text = Vec::new();
     file.read_to_end(&mut text)?;
@@ -130,7 +129,7 @@ fn open(path: &Path) -> std::io::Result<(File, Vec<LogEntry>)> {
     text.truncate(end);
     file.set_len(end as u64)?;
     file.seek(SeekFrom::End(0))?;
-    Ok((file, parse(&text)))
+    Ok((file, text.len(), parse(&text)))
 }
 
 fn parse(text: &[u8]) -> Vec<LogEntry> {
@@ -224,14 +223,25 @@ mod tests {
     fn output_beyond_the_limit_is_dropped_once_with_a_word() {
         let directory = tempfile::tempdir().unwrap();
         let log = BuildLog::open(directory.path(), Uuid::nil());
-        for _ in 0..MAX_BYTES / MAX_LINE + 3 {
-            log.output(LogLevel::Info, None, "x".repeat(MAX_LINE));
+        // Each byte takes six in the file.
+        for _ in 0..MAX_BYTES / MAX_LINE {
+            log.output(LogLevel::Info, None, "\0".repeat(MAX_LINE));
         }
         log.write(LogLevel::Error, None, "Build failed");
-        let last = log.page(MAX_BYTES / MAX_LINE, 100, None);
+        let all = log.page(0, usize::MAX, None);
+        let [.., cut, end] = &messages(&all)[..] else { panic!("{} entries", all.len()) };
         assert_eq!(
-            messages(&last),
-            ["the log is larger than 8 MiB: further output is not shown", "Build failed"]
+            (*cut, *end),
+            ("the log is larger than 8 MiB: further output is not shown", "Build failed")
+        );
+        let size = std::fs::metadata(path(directory.path(), Uuid::nil())).unwrap().len();
+        assert!((MAX_BYTES..MAX_BYTES + 7 * MAX_LINE).contains(&(size as usize)), "{size} bytes");
+        // Also what a server before has written counts.
+        let log = BuildLog::open(directory.path(), Uuid::nil());
+        log.output(LogLevel::Info, None, "more".to_owned());
+        assert_eq!(
+            messages(&log.page(all.len(), 100, None)),
+            ["the log is larger than 8 MiB: further output is not shown"]
         );
     }
 

@@ -56,6 +56,8 @@ pub use file_sets::FileSets;
 use in_use::InUse;
 pub use limits::BuildSettings;
 use log::BuildLog;
+#[cfg(any(test, fuzzing, debug_assertions))]
+pub(crate) use variables::fuzzing;
 
 /// The builds of this server; clones share them.
 #[derive(Clone)]

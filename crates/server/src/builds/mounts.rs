@@ -11,6 +11,8 @@ use super::failure::Failure;
 
 /// Shortest line of a secret that is hidden in output: shorter ones are in ordinary words.
 const MIN_HIDDEN: usize = 4;
+/// Maximum number of different lines of secrets that a command has: each is searched for in each line of output.
+const MAX_HIDDEN: usize = 1000;
 
 /// The mounts of a command.
 #[derive(Default)]
@@ -26,15 +28,25 @@ pub(super) struct Mounted {
 impl Mounted {
     /// A line of output, without secrets.
     pub(super) fn shown(&self, line: String) -> String {
-        self.hidden.iter().fold(line, |line, secret| line.replace(secret.as_str(), "***"))
+        self.hidden.iter().fold(line, |line, secret| match line.contains(secret.as_str()) {
+            true => line.replace(secret.as_str(), "***"),
+            false => line,
+        })
     }
 
-    fn hide(&mut self, secret: &[u8]) {
+    fn hide(&mut self, id: &str, secret: &[u8]) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(secret);
         let lines = text.lines().map(str::trim).filter(|line| line.len() >= MIN_HIDDEN);
         self.hidden.extend(lines.map(str::to_owned));
-        // A line may be within another.
-        self.hidden.sort_by_key(|line| std::cmp::Reverse(line.len()));
+        // Longer ones first, as a line may be within another.
+        self.hidden.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        self.hidden.dedup();
+        if self.hidden.len() > MAX_HIDDEN {
+            return Err(Failure::new(format!(
+                "with '{id}', the secrets of a command have more than {MAX_HIDDEN} different lines, the maximum that its output can hide: use shorter secrets"
+            )));
+        }
+        Ok(())
     }
 }
 
@@ -98,7 +110,7 @@ impl Engine<'_> {
                 (true, false) => Err(Failure::new(format!("the build has no secret '{id}'"))),
             };
         };
-        mounted.hide(secret);
+        mounted.hide(id, secret)?;
         if let Some(name) = env {
             mounted.variables.insert(name.clone(), String::from_utf8_lossy(secret).into_owned());
         }
@@ -138,7 +150,17 @@ mod tests {
     #[test]
     fn secrets_are_hidden_in_output() {
         let mut mounted = Mounted::default();
-        mounted.hide(b"hunter2-long\nab\n  second-line  \nhunter2");
+        mounted.hide("a", b"hunter2-long\nab\n  second-line  \nhunter2").unwrap();
         assert_eq!(mounted.shown("x hunter2-long=second-line ab hunter2.".to_owned()), "x ***=*** ab ***.");
+    }
+
+    #[test]
+    fn lines_of_secrets_are_limited_and_counted_once() {
+        let mut mounted = Mounted::default();
+        let lines = |count: usize| (0..count).map(|line| format!("line {line}\n")).collect::<String>();
+        mounted.hide("a", lines(MAX_HIDDEN).as_bytes()).unwrap();
+        mounted.hide("b", lines(MAX_HIDDEN).as_bytes()).unwrap();
+        let refused = mounted.hide("c", b"one more").unwrap_err().reason(Uuid::nil());
+        assert!(refused.message.starts_with("with 'c', the secrets of a command have more than 1000"));
     }
 }

@@ -7,7 +7,7 @@ use sandcove_client::Program;
 use super::engine::BASE;
 use super::execute::{environment, line};
 use super::failure::Failure;
-use super::guest::{Guest, as_root};
+use super::guest::{Guest, Run, as_root};
 use super::log::BuildLog;
 use crate::domain::build::LogLevel;
 use crate::domain::context::Context;
@@ -36,11 +36,13 @@ pub(super) async fn run(guest: &Guest, log: &BuildLog, context: &Context) -> Res
         log.output(LogLevel::Debug, step, format!("[base] [{stream}]: {text}"));
     };
     match guest.run(&program, &mut note).await? {
-        Ok(exit) if exit.code == 0 => log.write(LogLevel::Info, step, "[base] Provisioning was successful"),
-        Ok(exit) if exit.code == 127 && last.is_empty() => {
+        Run::Exited(exit) if exit.code == 0 => {
+            log.write(LogLevel::Info, step, "[base] Provisioning was successful");
+        }
+        Run::Exited(exit) if exit.code == 127 && last.is_empty() => {
             log.write(LogLevel::Info, step, "[base] The image has no shell: it is used as it is");
         }
-        Ok(exit) => {
+        Run::Exited(exit) => {
             let text = format!(
                 "[base] Provisioning failed ({}): programs that clients rely on may be missing, such as sudo, curl and ss",
                 exit.status
@@ -50,7 +52,9 @@ pub(super) async fn run(guest: &Guest, log: &BuildLog, context: &Context) -> Res
                 log.output(LogLevel::Warn, step, format!("[base] {line}"));
             }
         }
-        Err(_) => log.write(LogLevel::Info, step, "[base] The image has no shell: it is used as it is"),
+        Run::NotStarted(_) => {
+            log.write(LogLevel::Info, step, "[base] The image has no shell: it is used as it is");
+        }
     }
     Ok(())
 }

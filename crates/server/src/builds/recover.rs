@@ -1,12 +1,26 @@
 //! Builds that were in progress when the server ended. Their sandboxes were swept, and their finished steps are in the cache.
 
+use super::log::BuildLog;
 use super::{Builds, job};
 use crate::Result;
-use crate::domain::build::{BuildSecrets, UnfinishedBuild};
+use crate::domain::build::{BuildReason, BuildSecrets, LogLevel, UnfinishedBuild};
+
+/// Number of times that a build is started again: one that ends the server would do so at each start.
+const MAX_RESUMPTIONS: i64 = 2;
 
 /// Starts them again, in the order of their requests.
 pub(super) async fn recover(builds: &Builds) -> Result<()> {
-    for UnfinishedBuild { team, build, spec, .. } in builds.shared.store.unfinished_builds().await? {
+    let store = &builds.shared.store;
+    for UnfinishedBuild { team, build, spec } in store.unfinished_builds().await? {
+        let resumptions = store.count_resumption(build).await?;
+        if resumptions > MAX_RESUMPTIONS {
+            let message = format!("the server ended {resumptions} times during the build: build again");
+            tracing::error!(build_id = %build, "a build is given up: {message}");
+            let log = BuildLog::open(&builds.shared.logs, build);
+            log.write(LogLevel::Error, None, format!("Build failed: {message}"));
+            store.fail_build(build, &BuildReason { message, step: None }).await?;
+            continue;
+        }
         tracing::info!(build_id = %build, "a build is started again after a restart");
         builds.begin(job::Order {
             team,

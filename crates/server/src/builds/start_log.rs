@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use sandcove_isolate::{Error as IsolateError, create_log};
+use sandcove_isolate::Error as IsolateError;
 use sandcove_wire::boot::{
     READY_COMMAND_FAILED, READY_COMMAND_TIMEOUT, READY_OUTPUT, START_COMMAND_FAILED, START_OUTPUT,
 };
@@ -31,7 +31,7 @@ impl Engine<'_> {
     where
         F: Future<Output = Result<T, IsolateError>>,
     {
-        let log = create_log().map_err(Failure::internal)?;
+        let log = self.shared.host.create_log().await?;
         let started = start(log.try_clone().map_err(Failure::internal)?);
         let mut reader = Reader { log, offset: 0, lines: Lines::default() };
         let mut note = |line: String| {
@@ -112,6 +112,7 @@ fn why(error: IsolateError) -> Failure {
 mod tests {
     use std::io::Write;
 
+    use sandcove_isolate::create_log;
     use uuid::Uuid;
 
     use super::*;

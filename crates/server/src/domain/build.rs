@@ -189,8 +189,6 @@ pub struct BuildRow {
     pub status: BuildStatus,
     /// Reason why the build failed.
     pub reason: Option<BuildReason>,
-    /// The instructions of the build; none before it is started.
-    pub spec: Option<BuildSpec>,
     /// Tags that the build gets when it is ready.
     pub tags: Vec<String>,
     /// Whole CPUs of sandboxes.
@@ -208,18 +206,8 @@ pub struct BuildRow {
 pub struct UnfinishedBuild {
     /// The team that owns the template.
     pub team: Team,
-    /// The template of the build.
-    pub template: TemplateId,
     /// The build.
     pub build: Uuid,
     /// The instructions of the build.
     pub spec: BuildSpec,
-    /// Name of the template, without namespace.
-    pub name: String,
-    /// Whole CPUs of sandboxes.
-    pub cpu_count: u32,
-    /// Memory of sandboxes, MiB.
-    pub memory_mib: u64,
-    /// Disk of sandboxes, MiB.
-    pub disk_mib: u64,
 }

@@ -272,7 +272,7 @@ fn cpus(wanted: Option<i64>, team: &Team) -> Result<u32> {
     let Some(wanted) = wanted else { return Ok(DEFAULT_CPUS.min(team.caps.cpus)) };
     let max = team.caps.cpus;
     match wanted {
-        ..1 => refused("CPU count must be at least 1".into()),
+        ..1 => refused("validation error: CPU count must be at least 1".into()),
         _ if wanted > MAX_CPUS => refused(format!("CPU count must be at most {MAX_CPUS}")),
         _ if wanted != 1 && wanted % 2 != 0 => refused("CPU count must be 1 or an even number".into()),
         _ => match u32::try_from(wanted) {
@@ -287,7 +287,9 @@ fn memory(wanted: Option<i64>, team: &Team) -> Result<u64> {
     let Some(wanted) = wanted else { return Ok(DEFAULT_MEMORY_MIB.min(team.caps.memory_mib)) };
     let max = team.caps.memory_mib;
     match u64::try_from(wanted) {
-        _ if wanted < MIN_MEMORY_MIB => refused(format!("Memory must be at least {MIN_MEMORY_MIB} MiB")),
+        _ if wanted < MIN_MEMORY_MIB => {
+            refused(format!("validation error: Memory must be at least {MIN_MEMORY_MIB} MiB"))
+        }
         _ if wanted % 2 != 0 => refused("Memory must be divisible by 2".into()),
         Ok(wanted) if wanted <= max => Ok(wanted),
         _ => refused(format!("Memory can't be higher than {max} MiB, the maximum of your team")),
@@ -389,4 +391,31 @@ pub(super) fn check_hash(hash: &str) -> Result<()> {
 
 fn invalid_member(name: &str, why: &str) -> Error {
     Error::InvalidRequest(format!("property \"{name}\" {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_build_is_what_its_request_says() {
+        let body = json!({
+            "fromTemplate": "tools:v1",
+            "fromImageRegistry": { "type": "registry", "username": "u", "password": "left over" },
+            "steps": [
+                { "type": "COPY", "args": ["a", "b"], "filesHash": "ab".repeat(32), "gzip": true, "resolveSymlinks": null },
+                { "type": "run", "args": ["true"], "force": true },
+            ],
+            "startCmd": "sleep 1",
+            "readyCmd": " ",
+        });
+        let (spec, credentials) = spec(serde_json::from_value(body).unwrap()).unwrap();
+        assert_eq!((&spec.from, credentials.is_none()), (&BuildBase::Template("tools:v1".into()), true));
+        assert_eq!((spec.start_cmd.as_deref(), spec.ready_cmd, spec.force), (Some("sleep 1"), None, false));
+        let steps: Vec<_> = spec.steps.iter().map(|step| (step.kind.as_str(), step.force)).collect();
+        assert_eq!(steps, [("COPY", false), ("run", true)]);
+        assert_eq!(spec.steps[0].files_hash.as_deref(), Some("ab".repeat(32).as_str()));
+    }
 }

@@ -172,7 +172,7 @@ pub(super) async fn update_v1(
     Ok(body::json(StatusCode::OK, &()))
 }
 
-/// Deletes a template of the team, or a snapshot, or one tag of a snapshot.
+/// Deletes a template of the team, or a snapshot, or one tag of a snapshot. One of another team is not found, also if it is public.
 pub(super) async fn delete(
     State(app): State<App>,
     Reader(team): Reader,
@@ -185,7 +185,7 @@ pub(super) async fn delete(
         return Ok(StatusCode::NO_CONTENT);
     }
     if !template.info.is_owned_by(&team) {
-        return Err(Error::TemplateForbidden(reference.to_string()));
+        return Err(Error::TemplateNotFound(reference.to_string()));
     }
     if reference.tag() != Reference::DEFAULT_TAG {
         return Err(Error::Refused(format!(

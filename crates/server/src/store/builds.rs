@@ -25,7 +25,7 @@ const NEVER_STARTED: &str = "build is in waiting state for too long";
 const REPLACED: &str = "build was cancelled because it was superseded by a newer one";
 const CANCELLED: &str = "build was cancelled";
 
-const ROW: &str = "SELECT b.id, b.status, b.record, b.tags, b.spec, b.reason, b.created_at, t.team_id \
+const ROW: &str = "SELECT b.id, b.status, b.record, b.tags, b.reason, b.created_at, t.team_id \
      FROM template_builds b JOIN templates t ON t.id = b.template_id";
 
 impl Store {
@@ -195,25 +195,28 @@ impl Store {
 
     /// The builds of every team that are in progress, oldest first.
     pub(crate) async fn unfinished_builds(&self) -> Result<Vec<UnfinishedBuild>> {
-        let sql = format!("{ROW} WHERE b.status = 'building' ORDER BY b.updated_at, b.id");
-        let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).fetch_all(&self.read).await?;
+        let rows = sqlx::query(
+            "SELECT b.id, b.spec, t.team_id FROM template_builds b JOIN templates t ON t.id = b.template_id \
+             WHERE b.status = 'building' ORDER BY b.updated_at, b.id",
+        )
+        .fetch_all(&self.read)
+        .await?;
         let mut builds = Vec::new();
         for row in &rows {
-            let build = build_row(row)?;
-            let (Some(team), Some(spec)) = (build.team, build.spec) else { continue };
+            let build = build_id(row)?;
+            let id = build.to_string();
+            let (Some(team), Some(spec)) = (team_id(row, &id)?, parsed(row, "spec", &id)?) else { continue };
             let Some(team) = self.team(team).await? else { continue };
-            builds.push(UnfinishedBuild {
-                team,
-                template: build.template,
-                build: build.build,
-                spec,
-                name: build.name,
-                cpu_count: build.cpu_count,
-                memory_mib: build.memory_mib,
-                disk_mib: build.disk_mib,
-            });
+            builds.push(UnfinishedBuild { team, build, spec });
         }
         Ok(builds)
+    }
+
+    /// Counts that a build is started again, and returns how often it was.
+    pub(crate) async fn count_resumption(&self, build: Uuid) -> Result<i64> {
+        let sql = "UPDATE template_builds SET resumed = resumed + 1 WHERE id = $1 RETURNING resumed";
+        let row = sqlx::query(sql).bind(build.to_string()).fetch_optional(&self.write).await?;
+        row.map_or(Ok(0), |row| Ok(row.try_get("resumed")?))
     }
 
     /// A build of any template, in any status.
@@ -283,7 +286,7 @@ async fn insert_template(
     }
     let row = sqlx::query(
         "SELECT COUNT(*) AS n FROM templates t WHERE t.team_id = $1 AND t.deleted_at IS NULL AND NOT EXISTS \
-         (SELECT 1 FROM template_builds b WHERE b.template_id = t.id AND b.record LIKE '%\"snapshot_of\":\"%')",
+         (SELECT 1 FROM template_builds b WHERE b.template_id = t.id AND b.is_snapshot)",
     )
     .bind(team.id.to_string())
     .fetch_one(&mut **transaction)
@@ -392,21 +395,25 @@ fn build_row(row: &SqliteRow) -> Result<BuildRow> {
     let id: String = row.try_get("id")?;
     let record: TemplateRecord =
         serde_json::from_str(&row.try_get::<String, _>("record")?).map_err(corrupt("template build", &id))?;
-    let team: Option<String> = row.try_get("team_id")?;
     Ok(BuildRow {
         build: build_id(row)?,
         template: record.template_id,
-        team: team.map(|team| Uuid::parse_str(&team).map_err(corrupt("template build", &id))).transpose()?,
+        team: team_id(row, &id)?,
         name: record.name,
         status: build_status(row, &id)?,
         reason: parsed(row, "reason", &id)?,
-        spec: parsed(row, "spec", &id)?,
         tags: tags(row)?,
         cpu_count: record.cpu_count,
         memory_mib: record.memory_mib,
         disk_mib: record.disk_mib,
         created_at: clock::from_micros(row.try_get("created_at")?),
     })
+}
+
+/// The team that owns the template of a build; none for the server's own.
+fn team_id(row: &SqliteRow, id: &str) -> Result<Option<Uuid>> {
+    let team: Option<String> = row.try_get("team_id")?;
+    team.map(|team| Uuid::parse_str(&team).map_err(corrupt("template build", id))).transpose()
 }
 
 /// The value of a JSON column.
@@ -428,4 +435,54 @@ fn build_id(row: &SqliteRow) -> Result<Uuid> {
 fn template_id(row: &SqliteRow) -> Result<TemplateId> {
     let id: String = row.try_get("template_id")?;
     id.parse().map_err(corrupt("template", &id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::build::BuildBase;
+
+    #[tokio::test]
+    async fn the_instructions_of_a_build_are_kept_until_it_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("sandcove.db")).await.unwrap();
+        let team =
+            store.ensure_default_team(None, 10, std::time::Duration::from_secs(60)).await.unwrap().team;
+        let new = |name: &str| NewBuild {
+            name: name.to_owned(),
+            tags: vec!["default".to_owned()],
+            cpu_count: 1,
+            memory_mib: 512,
+            disk_mib: 1024,
+        };
+        let spec = BuildSpec {
+            from: BuildBase::Template("base".to_owned()),
+            steps: Vec::new(),
+            start_cmd: None,
+            ready_cmd: None,
+            force: false,
+        };
+        let begin = async |name: &str| {
+            let InsertedBuild { template_id, build_id, .. } =
+                store.insert_build(&team, &new(name)).await.unwrap();
+            store.begin_build(&team, &template_id, build_id, &spec).await.unwrap();
+            (template_id, build_id)
+        };
+        let (ready, superseded, failed) = (begin("a").await, begin("b").await, begin("c").await);
+        let kept = async || {
+            let sql = "SELECT COUNT(*) AS n FROM template_builds WHERE spec IS NOT NULL";
+            let row = sqlx::query(sql).fetch_one(&store.read).await.unwrap();
+            row.try_get::<i64, _>("n").unwrap()
+        };
+        assert_eq!(kept().await, 3);
+        assert_eq!(store.unfinished_builds().await.unwrap()[0].spec, spec);
+        assert!(store.finish_build(ready.1, &unfinished_record(&ready.0, ready.1, &new("a"))).await.unwrap());
+        assert!(store.fail_build(failed.1, &reason("it failed")).await.unwrap());
+        assert_eq!(kept().await, 1);
+        let again = begin("b").await;
+        assert_ne!(again.1, superseded.1);
+        assert_eq!(kept().await, 1);
+        store.cancel_builds(&team, "cancelled").await.unwrap();
+        assert_eq!(kept().await, 0);
+    }
 }

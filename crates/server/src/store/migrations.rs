@@ -20,6 +20,7 @@ const STEPS: &[(i64, &str, &str)] = &[
     (36, "rates", include_str!("../../migrations/0036_rates.sql")),
     (38, "started", include_str!("../../migrations/0038_started.sql")),
     (39, "parked", include_str!("../../migrations/0039_parked.sql")),
+    (40, "bounded builds", include_str!("../../migrations/0040_bounded_builds.sql")),
 ];
 
 /// Number of the last step.

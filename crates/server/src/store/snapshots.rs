@@ -16,9 +16,9 @@ use crate::domain::team::Team;
 use crate::domain::template::TemplateRecord;
 use crate::{Error, Result, clock};
 
-/// Counts the tags of a team's snapshots. The record of a snapshot is JSON text that names its sandbox.
+/// Counts the tags of a team's snapshots.
 const COUNT: &str = "SELECT COUNT(*) AS n FROM templates t JOIN template_tags g ON g.template_id = t.id \
-     JOIN template_builds b ON b.id = g.build_id WHERE t.team_id = $1 AND b.record LIKE '%\"snapshot_of\":\"%'";
+     JOIN template_builds b ON b.id = g.build_id WHERE t.team_id = $1 AND b.is_snapshot";
 
 impl Store {
     /// Inserts a snapshot under `tag`. When the team has a snapshot of that name, the record gets its template id. Returns the
@@ -67,8 +67,8 @@ impl Store {
             }
         }
         sqlx::query(
-            "INSERT INTO template_builds (id, template_id, status, record, created_at, updated_at, finished_at) \
-             VALUES ($1, $2, 'ready', $3, $4, $4, $4)",
+            "INSERT INTO template_builds (id, template_id, status, record, is_snapshot, created_at, updated_at, finished_at) \
+             VALUES ($1, $2, 'ready', $3, TRUE, $4, $4, $4)",
         )
         .bind(record.build_id.to_string())
         .bind(record.template_id.as_str())

@@ -12,6 +12,9 @@ use super::{Store, corrupt, json};
 use crate::domain::context::Context;
 use crate::{Result, clock};
 
+/// Maximum number of steps of a team in the cache. Each has all variables of its build.
+const MAX_STEPS: i64 = 5000;
+
 /// The result of a step, for a build to go on with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CachedStep {
@@ -49,7 +52,8 @@ impl Store {
         row.as_ref().map(step).transpose()
     }
 
-    /// Inserts a step, or replaces the one with its key. Returns the snapshots that no row names any more.
+    /// Inserts a step, or replaces the one with its key. Returns the snapshots that no row names any more, which is that of
+    /// the step itself if the team has as many steps as it may: another build runs it again.
     pub(crate) async fn insert_step(&self, team: Uuid, step: &CachedStep) -> Result<Vec<String>> {
         let mut transaction = self.write.begin().await?;
         let replaced =
@@ -59,8 +63,8 @@ impl Store {
                 .fetch_all(&mut *transaction)
                 .await?;
         sqlx::query(
-            "INSERT INTO step_cache (team_id, key, snapshot, layers, context, used_at) \
-             VALUES ($1, $2, $3, $4, $5, $6)",
+            "INSERT INTO step_cache (team_id, key, snapshot, layers, context, used_at) SELECT $1, $2, $3, $4, $5, $6 \
+             WHERE (SELECT COUNT(*) FROM step_cache WHERE team_id = $1) < $7",
         )
         .bind(team.to_string())
         .bind(&step.key)
@@ -68,9 +72,12 @@ impl Store {
         .bind(json(&step.layers)?)
         .bind(json(&step.context)?)
         .bind(clock::now().as_microsecond())
+        .bind(MAX_STEPS)
         .execute(&mut *transaction)
         .await?;
-        let unnamed = unnamed(&mut transaction, &replaced).await?;
+        let mut snapshots = snapshots(&replaced)?;
+        snapshots.extend(step.snapshot.clone());
+        let unnamed = unnamed(&mut transaction, snapshots).await?;
         transaction.commit().await?;
         Ok(unnamed)
     }
@@ -105,7 +112,7 @@ impl Store {
             .bind(&team)
             .execute(&mut *transaction)
             .await?;
-        let unnamed = unnamed(&mut transaction, &expired).await?;
+        let unnamed = unnamed(&mut transaction, snapshots(&expired)?).await?;
         transaction.commit().await?;
         Ok(unnamed)
     }
@@ -193,20 +200,27 @@ impl Store {
     }
 }
 
-/// The snapshots of deleted rows that no other row names.
-async fn unnamed(transaction: &mut Transaction<'_, Sqlite>, deleted: &[SqliteRow]) -> Result<Vec<String>> {
-    let mut unnamed = HashSet::new();
-    for row in deleted {
-        let Some(snapshot) = row.try_get::<Option<String>, _>("snapshot")? else { continue };
+/// The snapshots that rows name.
+fn snapshots(rows: &[SqliteRow]) -> Result<HashSet<String>> {
+    rows.iter().filter_map(|row| row.try_get("snapshot").transpose()).map(|name| Ok(name?)).collect()
+}
+
+/// Those of the snapshots that no row names.
+async fn unnamed(
+    transaction: &mut Transaction<'_, Sqlite>,
+    snapshots: HashSet<String>,
+) -> Result<Vec<String>> {
+    let mut unnamed = Vec::new();
+    for snapshot in snapshots {
         let other = sqlx::query("SELECT 1 FROM step_cache WHERE snapshot = $1 LIMIT 1")
             .bind(&snapshot)
             .fetch_optional(&mut **transaction)
             .await?;
         if other.is_none() {
-            unnamed.insert(snapshot);
+            unnamed.push(snapshot);
         }
     }
-    Ok(unnamed.into_iter().collect())
+    Ok(unnamed)
 }
 
 fn step(row: &SqliteRow) -> Result<CachedStep> {
@@ -260,6 +274,26 @@ mod tests {
         let later = clock::now() + Duration::from_secs(1);
         assert_eq!(store.expire_steps(None, later, &none).await.unwrap(), ["s-2"]);
         assert!(store.cached_step(team, "a").await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn the_steps_of_a_team_are_limited() {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, team) = store(&directory).await;
+        store.insert_step(team, &step("a", Some("s-1"))).await.unwrap();
+        sqlx::query(
+            "INSERT INTO step_cache (team_id, key, layers, context, used_at) SELECT team_id, value, layers, context, used_at \
+             FROM step_cache, (WITH RECURSIVE n (value) AS (SELECT 2 UNION ALL SELECT value + 1 FROM n WHERE value < $1) SELECT value FROM n)",
+        )
+        .bind(MAX_STEPS)
+        .execute(&store.write)
+        .await
+        .unwrap();
+        assert_eq!(store.insert_step(team, &step("b", Some("s-2"))).await.unwrap(), ["s-2"]);
+        assert!(store.insert_step(team, &step("c", Some("s-1"))).await.unwrap().is_empty(), "another has it");
+        assert!(store.insert_step(team, &step("a", Some("s-1"))).await.unwrap().is_empty());
+        let cached = async |key| store.cached_step(team, key).await.unwrap().is_some();
+        assert!(cached("a").await && !cached("b").await && !cached("c").await);
     }
 
     #[tokio::test]

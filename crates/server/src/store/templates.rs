@@ -1,5 +1,6 @@
 //! Templates and their builds.
 
+use jiff::Timestamp;
 use sandcove_wire::api::template::BuildStatus;
 use sandcove_wire::id::TemplateId;
 use sqlx::sqlite::SqliteRow;
@@ -114,7 +115,7 @@ impl Store {
     async fn listed(&self, condition: &str, value: &str) -> Result<Vec<ListedTemplate>> {
         let sql = format!(
             "{INFO}, b.record, COALESCE({NEWEST_STATUS}, b.status, 'waiting') AS status, EXISTS \
-             (SELECT 1 FROM template_builds s WHERE s.template_id = t.id AND s.record LIKE '%\"snapshot_of\":\"%') \
+             (SELECT 1 FROM template_builds s WHERE s.template_id = t.id AND s.is_snapshot) \
              AS is_snapshot FROM templates t LEFT JOIN teams o ON o.id = t.team_id \
              LEFT JOIN template_tags g ON g.template_id = t.id AND g.tag = 'default' \
              LEFT JOIN template_builds b ON b.id = g.build_id \
@@ -163,8 +164,8 @@ impl Store {
         Ok(done.rows_affected() > 0)
     }
 
-    /// Deletes a template with its builds and tags. Returns the builds that were not finished. Its id is never used again,
-    /// its name is free.
+    /// Deletes a template with its builds and tags. Returns the builds that were not finished. Its name is free; its id is not the name of
+    /// another template until [`Store::forget_deleted_templates`].
     pub(crate) async fn delete_template(&self, id: &TemplateId) -> Result<Vec<Uuid>> {
         let mut transaction = self.write.begin().await?;
         for table in ["template_tag_assignments", "template_tags"] {
@@ -192,6 +193,15 @@ impl Store {
             }
         }
         Ok(unfinished)
+    }
+
+    /// Deletes what is left of templates that were deleted before `time`.
+    pub(crate) async fn forget_deleted_templates(&self, time: Timestamp) -> Result<()> {
+        sqlx::query("DELETE FROM templates WHERE deleted_at < $1")
+            .bind(time.as_microsecond())
+            .execute(&self.write)
+            .await?;
+        Ok(())
     }
 
     /// Counts a sandbox that was made from a template.
@@ -323,5 +333,36 @@ pub(super) fn build_status(row: &SqliteRow, id: &str) -> Result<BuildStatus> {
         "ready" => Ok(BuildStatus::Ready),
         "error" => Ok(BuildStatus::Error),
         other => Err(corrupt("template build", id)(format!("unknown status {other}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::domain::build::NewBuild;
+
+    #[tokio::test]
+    async fn a_deleted_template_is_forgotten_after_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("sandcove.db")).await.unwrap();
+        let team = store.ensure_default_team(None, 10, Duration::from_secs(60)).await.unwrap().team;
+        let new = |name: &str| NewBuild {
+            name: name.to_owned(),
+            tags: vec!["default".to_owned()],
+            cpu_count: 1,
+            memory_mib: 512,
+            disk_mib: 1024,
+        };
+        let deleted = store.insert_build(&team, &new("gone")).await.unwrap().template_id;
+        let kept = store.insert_build(&team, &new("kept")).await.unwrap().template_id;
+        store.delete_template(&deleted).await.unwrap();
+        let as_name = async || store.insert_build(&team, &new(deleted.as_str())).await;
+        store.forget_deleted_templates(clock::now() - Duration::from_secs(60)).await.unwrap();
+        assert!(matches!(as_name().await, Err(Error::NameTaken(_))));
+        store.forget_deleted_templates(clock::now() + Duration::from_secs(60)).await.unwrap();
+        as_name().await.unwrap();
+        assert!(store.template_info(&kept).await.unwrap().is_some());
     }
 }
