@@ -165,9 +165,7 @@ async fn pooled_sandboxes_are_kept_and_given_up_in_order() {
         host.warm_states(Vec::new()).await.unwrap();
         assert!(!fake.is_pooled(&["/nonexistent/layers/base-1".into()]));
         // Writing to anything else could keep the sandbox, or this side, waiting.
-        let refused = host.prepare(kept, std::fs::File::open("/dev/null").unwrap()).await;
-        let why = format!("{:?}", refused.err().unwrap());
-        assert!(why.contains("not a file in memory"), "{why}");
+        assert!(host.prepare(kept, std::fs::File::open("/dev/null").unwrap()).await.is_err());
     }
 }
 

@@ -205,7 +205,7 @@ fn snapshots(rows: &[SqliteRow]) -> Result<HashSet<String>> {
     rows.iter().filter_map(|row| row.try_get("snapshot").transpose()).map(|name| Ok(name?)).collect()
 }
 
-/// Those of the snapshots that no row names.
+/// Names of the given snapshots that no row has.
 async fn unnamed(
     transaction: &mut Transaction<'_, Sqlite>,
     snapshots: HashSet<String>,
