@@ -14,16 +14,19 @@ __kernel_leave() {
   printf 'done 7\nleaving' >&"$__kernel_link"
 }
 
-# Reports the end of a cell by its exit status, once.
+# Reports the end of a cell by its exit status, once. An interactive shell without job control does not say that a program was killed.
 __kernel_end() {
   trap - EXIT
-  PROMPT_COMMAND=$__kernel_host
+  if (($1 > 128 && $1 != 130 && $1 <= 192)); then
+    echo "killed by SIG$(kill -l "$(($1 - 128))" 2>/dev/null)" >&"$__kernel_output"
+  fi
   if (($1)); then
     local error='{"name":"","value":"'$1'","traceback":""}'
     printf 'error %d\n%s' "${#error}" "$error" >&"$__kernel_link"
   fi
-  __kernel_running=
+  # In this order, so that an interrupt between the two is not an end without a report.
   printf 'done 0\n' >&"$__kernel_link"
+  __kernel_running=
 }
 
 if [[ ! ${__kernel_count-} ]]; then
@@ -37,7 +40,10 @@ elif [[ $__kernel_running ]]; then
   __kernel_end "$__kernel_status"
 fi
 
-while IFS=' ' read -r __kernel_kind __kernel_length <&"$__kernel_link"; do
+while :; do
+  # After a cell that says `continue`.
+  if [[ $__kernel_running ]]; then __kernel_end "$?"; fi
+  IFS=' ' read -r __kernel_kind __kernel_length <&"$__kernel_link" || exit
   __kernel_payload=
   if ((__kernel_length > 0)); then
     LC_ALL=C IFS= read -r -N "$__kernel_length" __kernel_payload <&"$__kernel_link"
@@ -45,8 +51,11 @@ while IFS=' ' read -r __kernel_kind __kernel_length <&"$__kernel_link"; do
   case $__kernel_kind in
     execute)
       ((__kernel_count += 1))
-      printf 'started %d\n%s' "${#__kernel_count}" "$__kernel_count" >&"$__kernel_link"
       __kernel_running=yes
+      # What clients set by this name is for programs, and not for this shell.
+      PROMPT_COMMAND=$__kernel_host
+      export -n PROMPT_COMMAND
+      printf 'started %d\n%s' "${#__kernel_count}" "$__kernel_count" >&"$__kernel_link"
       trap __kernel_leave EXIT
       eval "$__kernel_payload"
       __kernel_end "$?"
@@ -56,4 +65,5 @@ while IFS=' ' read -r __kernel_kind __kernel_length <&"$__kernel_link"; do
     cwd) cd -- "$__kernel_payload" 2>/dev/null ;;
   esac
 done
-exit
+# A cell has said `break`, which ended the loop: begin it again.
+eval "$__kernel_host"

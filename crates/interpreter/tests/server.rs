@@ -407,6 +407,21 @@ async fn an_interrupt_ends_a_command_of_bash_and_not_its_shell() {
         assert_eq!(find(&lines, "stdout")["text"], "1\n/tmp\n", "{code}");
         assert_eq!(find(&lines, "error")["value"], "4", "{code}");
     }
+    for code in ["continue", "break"] {
+        bash(code).await;
+        assert_eq!(find(&bash("echo $x").await, "stdout")["text"], "1\n", "{code}");
+    }
+    let killed = bash("sh -c 'kill -SEGV $$'").await;
+    assert_eq!(find(&killed, "stdout")["text"], "killed by SIGSEGV\n");
+    assert_eq!(find(&killed, "error")["value"], "139");
+    // A variable of the client's that means something to the shell.
+    server
+        .execute(json!({ "code": "x=1", "language": "bash", "env_vars": { "PROMPT_COMMAND": "true" } }))
+        .await;
+    let mut lines = server.begin(json!({ "code": "echo on; sleep 600", "language": "bash" })).await;
+    lines.until("stdout").await;
+    drop(lines);
+    assert_eq!(find(&bash("echo $x").await, "stdout")["text"], "1\n");
     let lines = bash("echo ${unset:?is missing}; echo no").await;
     assert_eq!(find(&lines, "error")["value"], "1");
     assert_eq!(find(&bash("echo $x $-").await, "stdout")["text"], "1 hiBs\n");

@@ -17,12 +17,20 @@ pub(crate) const MAX_MESSAGE: usize = 96 << 20;
 const LARGE_MESSAGES: usize = 4;
 /// Larger messages in memory at once, of one sandbox.
 const LARGE_MESSAGES_OF_SANDBOX: usize = 2;
+/// Lists of directories that sandboxes are asked for at once, of all sandboxes: their answers may be long.
+const LISTS: usize = 16;
+/// Lists of directories that one sandbox is asked for at once.
+const LISTS_OF_SANDBOX: usize = 2;
+/// Time in which a sandbox has to answer with a list, and the client to take it. Clients wait for it at most as long.
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time in which a larger message has to be received, carried out and answered. Clients wait for an answer at most as long.
 const LARGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Websockets to one sandbox.
 const SOCKETS: usize = 64;
 
 static LARGE: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(LARGE_MESSAGES)));
+
+static LISTED: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(LISTS)));
 
 /// The permission to use a connection into the sandbox, until it is dropped.
 pub type Permit = Box<dyn Send + Sync>;
@@ -32,6 +40,7 @@ pub type Permit = Box<dyn Send + Sync>;
 pub struct Quota {
     sockets: Arc<Semaphore>,
     large: Arc<Semaphore>,
+    lists: Arc<Semaphore>,
 }
 
 impl Default for Quota {
@@ -39,6 +48,7 @@ impl Default for Quota {
         Self {
             sockets: Arc::new(Semaphore::new(SOCKETS)),
             large: Arc::new(Semaphore::new(LARGE_MESSAGES_OF_SANDBOX)),
+            lists: Arc::new(Semaphore::new(LISTS_OF_SANDBOX)),
         }
     }
 }
@@ -57,6 +67,15 @@ pub struct Guest {
 pub(crate) struct LargeMessage {
     pub(crate) deadline: Instant,
     _permits: [Option<OwnedSemaphorePermit>; 2],
+}
+
+impl LargeMessage {
+    async fn take(of_sandbox: &Arc<Semaphore>, of_all: &Arc<Semaphore>, timeout: Duration) -> Self {
+        // These semaphores are never closed.
+        let of_sandbox = of_sandbox.clone().acquire_owned().await.ok();
+        let permits = [of_sandbox, of_all.clone().acquire_owned().await.ok()];
+        Self { deadline: Instant::now() + timeout, _permits: permits }
+    }
 }
 
 impl Guest {
@@ -91,10 +110,12 @@ impl Guest {
 
     /// Waits until one more large message may be in memory.
     pub(crate) async fn large_message(&self) -> LargeMessage {
-        // These semaphores are never closed.
-        let of_sandbox = self.quota.large.clone().acquire_owned().await.ok();
-        let permits = [of_sandbox, LARGE.clone().acquire_owned().await.ok()];
-        LargeMessage { deadline: Instant::now() + LARGE_TIMEOUT, _permits: permits }
+        LargeMessage::take(&self.quota.large, &LARGE, LARGE_TIMEOUT).await
+    }
+
+    /// Waits until the sandbox may be asked for one more list. A sandbox that does not answer holds up no larger messages of others.
+    pub(crate) async fn list(&self) -> LargeMessage {
+        LargeMessage::take(&self.quota.lists, &LISTED, LIST_TIMEOUT).await
     }
 }
 

@@ -1,5 +1,5 @@
--- How often a build was started again because the server had ended.
-ALTER TABLE template_builds ADD COLUMN resumed BIGINT NOT NULL DEFAULT 0;
+-- How often a build has begun: again each time that the server has ended.
+ALTER TABLE template_builds ADD COLUMN begun BIGINT NOT NULL DEFAULT 0;
 
 -- What a build is made from is needed until the build has ended.
 UPDATE template_builds SET spec = NULL WHERE status IN ('ready', 'error');

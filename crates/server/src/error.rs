@@ -230,7 +230,7 @@ pub enum Error {
     #[error("the upload link is not valid: {0}")]
     InvalidUploadLink(&'static str),
     /// The uploaded files, with those that the team's builds use, are larger than they may be, MiB.
-    #[error("the uploaded files of a team's builds may have at most {0} MiB together")]
+    #[error("the uploaded files of a team's builds may have at most {0} MiB, in 10,000 archives, together")]
     UploadTooLarge(u64),
     /// There is no space for the uploaded files.
     #[error("there is no space for the files of another build: try again later")]

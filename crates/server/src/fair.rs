@@ -24,6 +24,10 @@ impl TeamShares {
     /// The semaphore of `team`.
     pub(crate) fn of(&self, team: Uuid) -> Arc<Semaphore> {
         let mut teams = self.teams.lock().unwrap_or_else(PoisonError::into_inner);
+        if !teams.contains_key(&team) {
+            // Those that nobody uses.
+            teams.retain(|_, share| Arc::strong_count(share) > 1);
+        }
         teams.entry(team).or_insert_with(|| Arc::new(Semaphore::new(self.permits))).clone()
     }
 }

@@ -147,6 +147,7 @@ async fn is_ready(service: &Service, state: &SharedState, children: &Arc<Childre
     let Some(command) = &service.ready_command else { return sleep(DEFAULT_READY_TIME).await };
     let port = ready_port::port(command);
     let mut pause = FIRST_PAUSE;
+    let mut last = None;
     loop {
         let outcome = match port {
             Some(port) if ready_port::is_open(port) => return,
@@ -157,9 +158,13 @@ async fn is_ready(service: &Service, state: &SharedState, children: &Arc<Childre
                 Err(error) => error.to_string(),
             },
         };
-        // In one write, as the lines of output are.
-        let line = format!("{READY_OUTPUT}the ready command has not succeeded yet: {outcome}\n");
-        let _ = std::io::stderr().write_all(line.as_bytes());
+        // A look into the kernel's tables is no attempt of the command: only the first says something.
+        if port.is_none() || last.as_ref() != Some(&outcome) {
+            // In one write, as the lines of output are.
+            let line = format!("{READY_OUTPUT}the ready command has not succeeded yet: {outcome}\n");
+            let _ = std::io::stderr().write_all(line.as_bytes());
+            last = Some(outcome);
+        }
         sleep(pause).await;
         pause = (pause * 2).min(if port.is_some() { MAX_PORT_PAUSE } else { MAX_PAUSE });
     }

@@ -194,7 +194,10 @@ fn generated(file: File) -> io::Result<(File, u64)> {
         let limit = MAX_GENERATED >> 20;
         return Err(io::Error::other(format!("it has no size, and more than {limit} MiB")));
     }
-    let mut copy = File::from(memfd_create("generated", MemfdFlags::CLOEXEC)?);
+    let (name, flags) = ("generated", MemfdFlags::CLOEXEC);
+    // Some hosts refuse files in memory that could be executed; older kernels do not know the difference.
+    let copy = memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL).or_else(|_| memfd_create(name, flags))?;
+    let mut copy = File::from(copy);
     copy.write_all(&content)?;
     copy.rewind()?;
     Ok((copy, size))

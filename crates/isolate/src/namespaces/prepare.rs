@@ -1,4 +1,4 @@
-//! Creating unassigned sandboxes: nearly all the work of a start, and and for sandboxes of the pool, none of it depends on the client.
+//! Creating unassigned sandboxes: nearly all the work of a start, and for sandboxes of the pool, none of it depends on the client.
 
 use std::collections::BTreeMap;
 use std::fs::File;

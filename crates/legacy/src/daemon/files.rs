@@ -43,10 +43,8 @@ pub(super) async fn carry_out(
         Files::List(path) => {
             const WHAT: &str = "listing files in";
             // The sandbox chooses how long its answer is.
-            let held = match held {
-                Some(held) => held,
-                None => session.guest.large_message().await,
-            };
+            drop(held);
+            let held = session.guest.list().await;
             let Some(listed) = in_time(Some(held.deadline), sandbox.list_directory(&path, 1)).await else {
                 let text = format!("error {WHAT} '{path}': it took too long");
                 return session.answer(id, Err::<(), _>(text)).await;

@@ -391,15 +391,16 @@ impl Output<'_> {
 
 /// Takes the first line, without its end, if it is whole. A line that is too long is cut.
 fn take_line(buffer: &mut BytesMut) -> Option<BytesMut> {
-    let piece = &buffer[..buffer.len().min(MAX_LINE)];
+    // With the end of a line that is just as long as it may be.
+    let piece = &buffer[..buffer.len().min(MAX_LINE + 1)];
     match piece.iter().position(|byte| *byte == b'\n') {
         Some(end) => {
             let line = buffer.split_to(end);
             buffer.advance(1);
             Some(line)
         }
-        None if piece.len() == MAX_LINE => {
-            let end = whole_characters(piece);
+        None if piece.len() > MAX_LINE => {
+            let end = whole_characters(&piece[..MAX_LINE]);
             Some(buffer.split_to(end))
         }
         None => None,
@@ -445,6 +446,9 @@ mod tests {
             length += line.len();
         }
         assert_eq!((length, buffer.len()), (3 * MAX_LINE, 0));
+        let mut buffer = BytesMut::from(format!("{}\n", "x".repeat(MAX_LINE)).as_str());
+        assert_eq!(take_line(&mut buffer).unwrap().len(), MAX_LINE);
+        assert!(take_line(&mut buffer).is_none() && buffer.is_empty(), "one line and not two");
     }
 
     #[test]

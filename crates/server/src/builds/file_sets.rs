@@ -134,12 +134,14 @@ fn make_room(directory: &Path, wanted: u64, max: u64) -> bool {
     archives.sort();
     let mut total =
         archives.iter().fold(wanted.max(BLOCK), |total, (_, size, _)| total.saturating_add(*size));
-    let mut count = archives.len() + 1;
+    let is_archive =
+        |path: &Path| path.file_name().is_some_and(|name| !name.to_string_lossy().starts_with(UNFINISHED));
+    let mut count = archives.iter().filter(|(_, _, path)| is_archive(path)).count() + 1;
     let mut unneeded = Vec::new();
     for (used, size, path) in &archives {
         if (total > max || count > MAX_FILES) && *used < since {
             total = total.saturating_sub(*size);
-            count -= 1;
+            count -= usize::from(is_archive(path));
             unneeded.push(path);
         }
     }

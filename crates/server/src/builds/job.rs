@@ -61,7 +61,7 @@ async fn try_run(shared: &Shared, order: &Order, active: &Active) -> Result<()> 
     let finished = tokio::select! {
         biased;
         // The row stays as it is: the next start of the server runs the build again.
-        () = shared.stopping.cancelled() => return Ok(()),
+        () = shared.stopping.cancelled() => return shared.store.count_beginning(order.build, -1).await,
         () = active.cancelled.cancelled() => {
             let why = active.why().clone();
             Err(Failure::new(why.as_deref().unwrap_or(CANCELLED)))
@@ -119,6 +119,7 @@ async fn in_turn<'s>(
     }
     place.turn().await;
     let busy = shared.busy.read().await;
+    shared.store.count_beginning(job.order.build, 1).await?;
     crash::point("build.begun");
     let built = tokio::time::timeout(shared.settings.timeout, Engine::new(shared, job).run()).await;
     built.unwrap_or_else(|_| Err(Failure::new(TIMED_OUT))).map(|finished| (finished, busy))

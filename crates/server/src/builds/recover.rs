@@ -5,16 +5,17 @@ use super::{Builds, job};
 use crate::Result;
 use crate::domain::build::{BuildReason, BuildSecrets, LogLevel, UnfinishedBuild};
 
-/// Number of times that a build is started again: one that ends the server would do so at each start.
-const MAX_RESUMPTIONS: i64 = 2;
+/// Maximum number of times that a build begins: one that ends the server would do so at each start. Builds that wait for their turn, and
+/// those that the server ends because it is stopped itself, do not count.
+const MAX_BEGINNINGS: i64 = 2;
 
 /// Starts them again, in the order of their requests.
 pub(super) async fn recover(builds: &Builds) -> Result<()> {
     let store = &builds.shared.store;
     for UnfinishedBuild { team, build, spec } in store.unfinished_builds().await? {
-        let resumptions = store.count_resumption(build).await?;
-        if resumptions > MAX_RESUMPTIONS {
-            let message = format!("the server ended {resumptions} times during the build: build again");
+        let beginnings = store.beginnings(build).await?;
+        if beginnings > MAX_BEGINNINGS {
+            let message = format!("the server ended {beginnings} times during the build: build again");
             tracing::error!(build_id = %build, "a build is given up: {message}");
             let log = BuildLog::open(&builds.shared.logs, build);
             log.write(LogLevel::Error, None, format!("Build failed: {message}"));

@@ -74,7 +74,8 @@ impl Reader {
     fn read(&mut self, mut on_line: impl FnMut(String)) {
         let length = self.log.metadata().map_or(0, |metadata| metadata.len());
         if length < self.offset {
-            self.offset = 0;
+            // The end of the line that has begun is lost.
+            (self.offset, self.lines) = (0, Lines::default());
         }
         let end = length.min(self.offset.saturating_add(MAX_BYTES));
         let mut chunk = vec![0; CHUNK];

@@ -9,7 +9,7 @@ use crate::{Error, Result};
 
 /// Maximum number of labels of a sandbox, and of bytes of their keys and values as JSON, which they are in answers and events.
 const METADATA: MapLimits = MapLimits { entries: 1024, bytes: 64 << 10 };
-/// Maximum number of variables of a sandbox, and of bytes of their names and values.
+/// Maximum number of variables of a sandbox, and of bytes of their names and values as JSON.
 const ENV_VARS: MapLimits = MapLimits { entries: 4096, bytes: 256 << 10 };
 /// Maximum size of `mcp` as JSON, bytes.
 const MCP_BYTES: usize = 64 << 10;

@@ -4,7 +4,7 @@
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use futures_util::{FutureExt, stream};
+use futures_util::stream;
 use http::{HeaderValue, StatusCode, header};
 use sandcove_wire::api::build as wire;
 
@@ -21,7 +21,7 @@ pub(super) async fn export(
     Named(reference): Named,
 ) -> Result<Response> {
     // Not waited for, as this call has one of the turns at reading.
-    let turn = app.exports().take(team.id).now_or_never().flatten();
+    let turn = app.exports().try_take(team.id);
     let turn = turn.ok_or(Error::TooManyAtOnce { max: EXPORTS, what: "exports of templates" })?;
     let mut template = app.templates().resolve(&team, &reference).await?;
     let pieces = loop {

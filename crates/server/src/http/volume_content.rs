@@ -19,6 +19,7 @@ use uuid::Uuid;
 use super::auth::bearer;
 use super::body::{self, Optional};
 use super::error::StringCoded;
+use super::memory::Memory;
 use super::params::{Id, Query, invalid};
 use crate::state::{App, UPLOADS};
 use crate::{Error, Result};
@@ -53,6 +54,9 @@ impl FromRequestParts<App> for Opened {
         let query = Query::from_request_parts(parts, app).await?;
         let path = query.text("path").ok_or_else(|| invalid("path", "is required"))?.to_owned();
         let (volume, team) = app.volumes().open(id).await?;
+        if let Some(memory) = parts.extensions.get::<Memory>() {
+            memory.belongs_to(team);
+        }
         Ok(Self { id, team, volume, path, query })
     }
 }
@@ -131,7 +135,10 @@ pub(super) async fn write(
     let attributes = opened.attributes()?;
     opened.is_forced()?;
     let turn = tokio::time::timeout(UPLOAD_TIMEOUT, app.uploads().take(opened.team)).await;
-    let _turn = turn.map_err(|_| Error::TooManyAtOnce { max: UPLOADS, what: "uploads to volumes" })?;
+    let Ok(_turn) = turn else {
+        body::discard(request.into_body()).await;
+        return Err(Error::TooManyAtOnce { max: UPLOADS, what: "uploads to volumes" }.into());
+    };
     let begun = opened.volume.begin_upload(&opened.path, attributes, &fresh_name()).await;
     let (upload, file) = match begun {
         Ok(begun) => begun,

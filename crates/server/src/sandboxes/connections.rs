@@ -40,8 +40,10 @@ pub(crate) struct ConnectionPermit(
 #[derive(Debug)]
 pub(super) struct ConnectionBudgets {
     all: Share,
-    /// Of each team at most half, so that no team keeps the others from their sandboxes.
+    /// Of each team at most half to services, so that no team keeps the others from their sandboxes.
     teams: TeamShares,
+    /// Of each team at most a quarter to agents and interpreters, which visitors of its services must not use up.
+    control: TeamShares,
 }
 
 /// The number of connections to one sandbox that may be in use.
@@ -50,7 +52,8 @@ pub(crate) struct ConnectionBudget {
     services: Share,
     /// Visitors of a service must not keep the owner from the agent.
     control: Share,
-    team: Share,
+    services_of_team: Share,
+    control_of_team: Share,
     all: Share,
 }
 
@@ -75,15 +78,22 @@ impl ConnectionBudgets {
     /// An eighth of the `descriptors` that this process may have is for connections to sandboxes.
     pub(super) fn new(descriptors: usize) -> Self {
         let all = (descriptors / 8).max(64);
-        Self { all: Share::new(all), teams: TeamShares::new(all / 2) }
+        Self { all: Share::new(all), teams: TeamShares::new(all / 2), control: TeamShares::new(all / 4) }
     }
 
     /// The budget of one more sandbox of `team`.
     pub(super) fn of(&self, team: Uuid) -> ConnectionBudget {
-        let team = Share { max: self.all.max / 2, free: self.teams.of(team) };
+        let services_of_team = Share { max: self.all.max / 2, free: self.teams.of(team) };
+        let control_of_team = Share { max: self.all.max / 4, free: self.control.of(team) };
         // Fewer where the limit of open files is low.
         let of_sandbox = || Share::new((self.all.max / 4).clamp(32, MAX_IN_USE));
-        ConnectionBudget { services: of_sandbox(), control: of_sandbox(), team, all: self.all.clone() }
+        ConnectionBudget {
+            services: of_sandbox(),
+            control: of_sandbox(),
+            services_of_team,
+            control_of_team,
+            all: self.all.clone(),
+        }
     }
 }
 
@@ -93,11 +103,11 @@ impl ConnectionBudget {
     /// # Errors
     /// If the sandbox, its team or all sandboxes use as many as they may; the error is that number.
     pub(crate) fn take(&self, port: u16) -> Result<ConnectionPermit, usize> {
-        let of_sandbox = match port {
-            AGENT_PORT | INTERPRETER_PORT => &self.control,
-            _ => &self.services,
+        let (of_sandbox, of_team) = match port {
+            AGENT_PORT | INTERPRETER_PORT => (&self.control, &self.control_of_team),
+            _ => (&self.services, &self.services_of_team),
         };
-        Ok(ConnectionPermit([of_sandbox.take()?, self.team.take()?, self.all.take()?]))
+        Ok(ConnectionPermit([of_sandbox.take()?, of_team.take()?, self.all.take()?]))
     }
 }
 
@@ -290,6 +300,7 @@ mod tests {
             assert_eq!(sandbox.take(8000).unwrap_err(), 32);
         }
         assert_eq!(sandboxes[2].take(8000).unwrap_err(), 64, "the team's");
+        assert!(sandboxes[2].take(AGENT_PORT).is_ok(), "visitors do not keep the owner from the agent");
         let others: Vec<_> = [other, Uuid::from_u128(3)].map(|team| budgets.of(team)).into();
         taken.extend((0..32).map(|_| others[0].take(8000).unwrap()));
         taken.extend((0..32).map(|_| others[0].take(AGENT_PORT).unwrap()));

@@ -75,6 +75,8 @@ struct Connection {
 enum Owner {
     /// A client that has shown no credentials.
     Peer(IpAddr),
+    /// A connection of this host without credentials, by its number: a proxy in front of the server has one address for all its clients.
+    Connection(u64),
     Team(Uuid),
 }
 
@@ -147,7 +149,7 @@ impl Clients {
         }
         let id = table.next;
         table.next += 1;
-        let connection = Arc::new(Connection::new(peer));
+        let connection = Arc::new(Connection::new(peer, id));
         table.connections.insert(id, connection.clone());
         *table.peers.entry(peer).or_default() += 1;
         Some(Place { id, connection, table: self.table.clone() })
@@ -240,9 +242,9 @@ impl Table {
 }
 
 impl Connection {
-    fn new(peer: IpAddr) -> Self {
+    fn new(peer: IpAddr, id: u64) -> Self {
         let activity = Activity {
-            owner: Owner::Peer(peer),
+            owner: if peer.is_loopback() { Owner::Connection(id) } else { Owner::Peer(peer) },
             requests: 0,
             is_proven: false,
             is_framed: false,

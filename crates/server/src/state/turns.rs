@@ -27,6 +27,11 @@ impl Turns {
         Self(TeamShares::new(at_once))
     }
 
+    /// Takes a turn of `team`, if one is free.
+    pub(crate) fn try_take(&self, team: Uuid) -> Option<Turn> {
+        self.0.of(team).try_acquire_owned().ok()
+    }
+
     /// Waits for a turn of `team`, first come, first served. There is always one to come.
     pub(crate) async fn take(&self, team: Uuid) -> Option<Turn> {
         self.0.of(team).acquire_owned().await.ok()

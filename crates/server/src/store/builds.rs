@@ -212,11 +212,18 @@ impl Store {
         Ok(builds)
     }
 
-    /// Counts that a build is started again, and returns how often it was.
-    pub(crate) async fn count_resumption(&self, build: Uuid) -> Result<i64> {
-        let sql = "UPDATE template_builds SET resumed = resumed + 1 WHERE id = $1 RETURNING resumed";
-        let row = sqlx::query(sql).bind(build.to_string()).fetch_optional(&self.write).await?;
-        row.map_or(Ok(0), |row| Ok(row.try_get("resumed")?))
+    /// Returns how often a build has begun.
+    pub(crate) async fn beginnings(&self, build: Uuid) -> Result<i64> {
+        let sql = "SELECT begun FROM template_builds WHERE id = $1";
+        let row = sqlx::query(sql).bind(build.to_string()).fetch_optional(&self.read).await?;
+        row.map_or(Ok(0), |row| Ok(row.try_get("begun")?))
+    }
+
+    /// Counts that a build begins, with 1, or that it has ended with a server that was stopped, with -1.
+    pub(crate) async fn count_beginning(&self, build: Uuid, change: i64) -> Result<()> {
+        let sql = "UPDATE template_builds SET begun = MAX(begun + $2, 0) WHERE id = $1";
+        sqlx::query(sql).bind(build.to_string()).bind(change).execute(&self.write).await?;
+        Ok(())
     }
 
     /// A build of any template, in any status.
