@@ -4,6 +4,9 @@
 # This text is what an interactive shell runs before it prompts, which it never comes to: an interrupt ends the command that runs and
 # all that is around it, but not an interactive shell, which then begins here again. So the variables and the directory stay.
 __kernel_status=$?
+# A child that was interrupted before it became its program begins here too, and ends as the program would have.
+if [[ ${__kernel_pid-$BASHPID} != "$BASHPID" ]]; then exec sh -c 'kill -INT $$'; fi
+__kernel_pid=$BASHPID
 export -n PROMPT_COMMAND __kernel_link
 __kernel_host=${__kernel_host-$PROMPT_COMMAND}
 PS1=
@@ -17,6 +20,8 @@ __kernel_leave() {
 # Reports the end of a cell by its exit status, once. An interactive shell without job control does not say that a program was killed.
 __kernel_end() {
   trap - EXIT
+  # The end is reported as a whole. An interrupt that comes now is of the cell that has ended.
+  trap '' INT
   if (($1 > 128 && $1 != 130 && $1 <= 192)); then
     echo "killed by SIG$(kill -l "$(($1 - 128))" 2>/dev/null)" >&"$__kernel_output"
   fi
@@ -24,9 +29,9 @@ __kernel_end() {
     local error='{"name":"","value":"'$1'","traceback":""}'
     printf 'error %d\n%s' "${#error}" "$error" >&"$__kernel_link"
   fi
-  # In this order, so that an interrupt between the two is not an end without a report.
-  printf 'done 0\n' >&"$__kernel_link"
   __kernel_running=
+  printf 'done 0\n' >&"$__kernel_link"
+  trap - INT
 }
 
 if [[ ! ${__kernel_count-} ]]; then
