@@ -175,7 +175,7 @@ def test_a_foreign_template_is_not_used_before_it_is_public(builds, theirs):  # 
     assert note_of(theirs, f"{slug}/{name}") == "ours"
     child = theirs.build(theirs.template().from_template(f"{slug}/{name}").run_cmd("cat note note > twice"))
     assert theirs.run(child, "cat twice") == "ours\nours\n"
-    assert theirs.call("DELETE", f"/templates/{built.template_id}").status_code == 403
+    assert theirs.call("DELETE", f"/templates/{built.template_id}").status_code == 404
     assert builds.call("PATCH", f"/v2/templates/{built.template_id}", {"public": False}).status_code == 200
     assert theirs.call("POST", "/sandboxes", {"templateID": f"{slug}/{name}"}).status_code in (403, 404)
     assert theirs.run(child, "cat twice") == "ours\nours\n", "what was built from it stays"
