@@ -135,7 +135,7 @@ def test_what_is_no_task_is_refused_with_its_line(sandcove, tmp_path):
     (tmp_path / "tasks.jsonl").write_text(lines(HUMAN, {"question": "?"}, instance) + "{\n")
     done, rows = evaluate(sandcove, tmp_path, "--dataset", "tasks.jsonl", "-r", "echo")
     assert (done.returncode, rows) == (1, [])
-    assert "tasks.jsonl:2:" in done.stderr and "is no task of HumanEval" in done.stderr
+    assert "tasks.jsonl:2:" in done.stderr and "not a task of HumanEval" in done.stderr
     assert "tasks.jsonl:3:" in done.stderr and "the repository `a/b` is not here" in done.stderr
     assert "tasks.jsonl:4:" in done.stderr and "not JSON" in done.stderr
     done, _ = evaluate(sandcove, tmp_path, "--dataset", "missing.jsonl", "-r", "echo")

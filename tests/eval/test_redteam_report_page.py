@@ -47,7 +47,7 @@ def test_the_report_is_that_of_the_command(sandcove, runs, tmp_path):
     with viewer(tmp_path) as (url, _):
         [plain] = requests.get(f"{url.rstrip('/')}/api/results").json()["data"]
         refused = requests.get(f"{url.rstrip('/')}/api/redteam/report/{plain['evalId']}")
-        assert (refused.status_code, refused.json()["error"]) == (404, f"the run `{plain['evalId']}` is no red team")
+        assert (refused.status_code, refused.json()["error"]) == (404, f"`{plain['evalId']}` is not a red-team run")
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")
