@@ -172,7 +172,8 @@ pub(super) async fn update_v1(
     Ok(body::json(StatusCode::OK, &()))
 }
 
-/// Deletes a template of the team, or a snapshot, or one tag of a snapshot. One of another team is not found, also if it is public.
+/// Deletes a template of the team, or a snapshot, or one tag of a snapshot. One of another team is not found, also if it is public; those
+/// that come with the server are known to everybody, and forbidden.
 pub(super) async fn delete(
     State(app): State<App>,
     Reader(team): Reader,
@@ -183,6 +184,9 @@ pub(super) async fn delete(
     if template.is_snapshot {
         app.sandboxes().delete_snapshot(&team, id, &reference).await?;
         return Ok(StatusCode::NO_CONTENT);
+    }
+    if template.info.team.is_none() {
+        return Err(Error::TemplateForbidden(reference.to_string()));
     }
     if !template.info.is_owned_by(&team) {
         return Err(Error::TemplateNotFound(reference.to_string()));

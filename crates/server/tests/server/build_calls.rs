@@ -529,7 +529,7 @@ async fn templates_are_deleted_when_nothing_uses_them() {
     let key = server.other_team().await;
     let foreign = server.call_as(key, "DELETE", &format!("/templates/{id}"), Value::Null).await;
     assert_eq!(foreign.code(), 404);
-    assert_eq!(delete("base").await.code(), 404);
+    assert_eq!(delete("base").await.code(), 403);
     assert_eq!(delete("unknown").await.code(), 404);
     assert_eq!(delete("app:next").await.code(), 400, "a tag is removed by another call");
 

@@ -133,7 +133,7 @@ async fn names_outside_the_rules_and_sandboxes_that_do_not_run_are_refused() {
     let foreign = server.call_as(key, "DELETE", &format!("/templates/{snapshot}"), Value::Null).await;
     assert_eq!(foreign.code(), 404);
     assert_eq!(server.call_as(key, "GET", "/snapshots", Value::Null).await.json(), json!([]));
-    assert_eq!(delete(&server, BASE).await, 404);
+    assert_eq!(delete(&server, BASE).await, 403);
 
     assert_eq!(server.call("POST", &format!("/sandboxes/{id}/pause"), Value::Null).await.code(), 204);
     assert_eq!(server.call("POST", &path, json!({})).await.code(), 404);
