@@ -133,7 +133,7 @@ impl Incoming {
     /// Waits for the next message; `None` when the other side has closed the connection. Cancellation-safe.
     ///
     /// # Errors
-    /// When the connection breaks, or what arrives is no frame.
+    /// If the connection breaks, or what arrives is not a frame.
     pub async fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<(T, Option<OwnedFd>)>> {
         loop {
             let Self { stream, received } = self;

@@ -20,7 +20,7 @@ use crate::outcome::FailureText;
 /// released then; sandboxes go on.
 ///
 /// # Errors
-/// When the connection breaks, or the server sends an unknown request.
+/// If the connection breaks, or the server sends an unknown request.
 // In a box, so that its code is compiled with this crate: that of an async function is compiled with the crate that awaits it.
 #[inline(never)]
 pub fn serve(backend: Backend, stream: UnixStream) -> BoxFuture<'static, io::Result<()>> {

@@ -46,7 +46,7 @@ struct State {
     waiting: BTreeMap<u64, Waiting>,
     /// Number of places in progress of each team that has one.
     running: HashMap<Uuid, usize>,
-    /// When the last place of each team began, as a count of beginnings.
+    /// Number of the beginning at which the last place of each team began, counted over all teams.
     began: HashMap<Uuid, u64>,
     beginnings: u64,
     next_number: u64,

@@ -48,7 +48,7 @@ use totals::{Tallies, Tally};
 /// The options of a run.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// The most rows at a time.
+    /// Maximum number of concurrent rows.
     pub concurrency: usize,
     /// How often each test is run.
     pub repeat: usize,

@@ -182,7 +182,7 @@ fn send(layer: &Blob, pipe: &File) -> io::Result<()> {
 /// output. The tree is the root directory by now, unless `entered` says why not.
 ///
 /// # Errors
-/// When that process sends an unknown request.
+/// If that process sends an unknown request.
 pub fn unpack_as_asked(entered: io::Result<()>) -> io::Result<()> {
     let mut requests = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut answers = File::from(io::stdout().as_fd().try_clone_to_owned()?);

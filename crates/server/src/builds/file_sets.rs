@@ -55,7 +55,7 @@ impl FileSets {
     /// Receives an archive. It is there as a whole, or not at all; an earlier one with the same hash is replaced.
     ///
     /// # Errors
-    /// When the hash is malformed, the body ends in an error, the archive is too large, or it cannot be written.
+    /// If the hash is malformed, the body ends in an error, the archive is too large, or it cannot be written.
     pub async fn receive(
         &self,
         team: Uuid,
