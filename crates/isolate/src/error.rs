@@ -12,7 +12,9 @@ pub enum Error {
     #[error("all {0} sandbox slots are in use")]
     NoSlot(u32),
     /// All instance numbers of the host are in use.
-    #[error("all {0} instance numbers of this host are used by other data directories: see /run/sandcove")]
+    #[error(
+        "all {0} instance numbers of this host are used by other data directories whose servers or sandboxes run; /run/sandcove lists them: stop one with `sandcove down --all`"
+    )]
     NoInstance(u32),
     /// A file operation failed.
     #[error("failed to {action} `{path}`")]

@@ -101,7 +101,7 @@ impl Namespaces {
     /// # Errors
     /// When a step fails. The steps before it are undone, unless an earlier server's sandboxes need them.
     pub async fn start(config: Config) -> Result<Self> {
-        let instance = Instance::claim(&config.data_dir)?;
+        let instance = Instance::claim(&config.data_dir, purge::in_use)?;
         let (number, data_dir) = (instance.number(), config.data_dir.clone());
         let started = Self::start_as(config, instance).await;
         if started.is_err()

@@ -23,6 +23,11 @@ pub(super) fn group_name(instance: u32) -> String {
     format!("sandcove{instance}")
 }
 
+/// Whether sandboxes of the instance run, or may run.
+pub(super) fn in_use(instance: u32) -> bool {
+    Cgroups::find(&group_name(instance)).map_or(true, |cgroups| !cgroups.are_empty())
+}
+
 /// Removes the firewall and the parent control groups and unmounts the pool, unless a sandbox needs them.
 pub(super) async fn remove_shared(
     data_dir: &Path,
@@ -57,7 +62,7 @@ pub enum Extent {
 pub async fn purge(data_dir: &Path, extent: Extent) -> Result<SweepReport> {
     let mut report = SweepReport::default();
     if Instance::of(data_dir).is_some() {
-        let instance = Instance::claim(data_dir)?;
+        let instance = Instance::claim(data_dir, in_use)?;
         let number = instance.number();
         let cgroups = Cgroups::find(&group_name(number))?;
         let mut emptied = stream::iter(cgroups.slots())
