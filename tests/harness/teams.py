@@ -52,6 +52,10 @@ class Team:
         self.admin("POST", f"/admin/teams/{self.id}/sandboxes/kill")
         for volume in self.call("GET", "/volumes").json():
             self.call("DELETE", f"/volumes/{volume['volumeID']}")
+        for secret in self.call("GET", "/secrets").json():
+            self.call("DELETE", f"/secrets/{secret['secretID']}")
+        for webhook in self.call("GET", "/events/webhooks").json():
+            self.call("DELETE", f"/events/webhooks/{webhook['id']}")
         while snapshots := self.call("GET", "/snapshots").json():
             for snapshot in snapshots:
                 self.call("DELETE", f"/templates/{snapshot['snapshotID'].replace('/', '%2F').replace(':', '%3A')}")

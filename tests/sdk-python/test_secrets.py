@@ -32,9 +32,10 @@ def in_files(server, text: str) -> list[str]:
     return found
 
 
-def sealed(server) -> list[str]:
+def sealed(server, name: str) -> str:
     with sqlite3.connect(f"file:{server.data_dir}/server/sandcove.db?mode=ro", uri=True) as database:
-        return [row[0] for row in database.execute("SELECT sealed FROM secrets ORDER BY name")]
+        [[found]] = database.execute("SELECT sealed FROM secrets WHERE name = ?", [name])
+        return found
 
 
 def test_the_clients_calls(server):
@@ -65,11 +66,11 @@ def test_a_value_is_in_no_file_and_its_key_is_roots(server):
 
 def test_keys_are_rotated(server):
     Secret.create("first", VALUE)
-    [before] = sealed(server)
+    before = sealed(server, "first")
     subprocess.run([server.binary, "--data-dir", str(server.data_dir), "secret", "rotate-key"], check=True)
     server.kill9()
     server.start()
-    [after] = sealed(server)
+    after = sealed(server, "first")
     assert after != before and Secret.get_info("first").version == 1
     assert len((server.data_dir / "secrets.key").read_text().splitlines()) == 2
     # Two rotations before the next start lose nothing; values go with the current key each time, and the keys that none needs go.
@@ -77,7 +78,7 @@ def test_keys_are_rotated(server):
         subprocess.run([server.binary, "--data-dir", str(server.data_dir), "secret", "rotate-key"], check=True)
     server.kill9()
     server.start()
-    assert sealed(server) != [after] and "cannot be opened" not in server.tail()
+    assert sealed(server, "first") != after and "cannot be opened" not in server.tail()
     assert len((server.data_dir / "secrets.key").read_text().splitlines()) == 2
 
 
