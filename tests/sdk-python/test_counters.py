@@ -2,8 +2,10 @@
 template, whose interpreters were forked from the same process, and the host itself must still get what they need."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from e2b import Sandbox
@@ -123,3 +125,45 @@ def test_there_is_room_for_a_thousand_sandboxes_that_take_all_they_can_get(greed
     for kind, limit in [("instances", "max_user_instances"), ("watches", "max_user_watches")]:
         with open(f"/proc/sys/fs/inotify/{limit}") as file:
             assert held[kind] * 1000 <= int(file.read()), json.dumps(held)
+
+
+# Files that a process of a sandbox holds open, and connections that it has closed before their data was taken.
+FILES = "held = [open('/dev/null') for _ in range(10_000)]\nprint(len(held), flush=True)"
+ORPHANS = """
+import socket, struct
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+listener.bind(("127.0.0.1", 0)); listener.listen(1000)
+held = []
+for _ in range(500):
+    sender = socket.create_connection(listener.getsockname())
+    held.append(listener.accept()[0])
+    sender.setblocking(False)
+    sender.send(b"x" * 100_000)
+    sender.close()
+print(len(held), flush=True)
+"""
+
+
+def files_of_the_host() -> int:
+    return int(Path("/proc/sys/fs/file-nr").read_text().split()[0])
+
+
+def orphans_of_the_host() -> int:
+    return int(re.search(r"^TCP: .*\borphan (\d+)", Path("/proc/net/sockstat").read_text(), re.M)[1])
+
+
+@pytest.mark.parametrize(
+    ("code", "counted", "number", "maximum", "factor"),
+    [(FILES, files_of_the_host, 10_000, "fs/file-max", 1 << 30), (ORPHANS, orphans_of_the_host, 500, "net/ipv4/tcp_max_orphans", 1 << 14)],
+    ids=["files", "orphans"],
+)
+def test_shared_counters_are_out_of_reach(server, sandbox, code, counted, number, maximum, factor):
+    before = counted()
+    sandbox.files.write("/tmp/take.py", code + "\nimport time\ntime.sleep(600)")
+    handle = sandbox.commands.run("ulimit -n $(ulimit -Hn); exec python3 /tmp/take.py", user="root", background=True, timeout=0)
+    assert int(next(out for out, _, _ in handle if out)) == number
+    # Other programs of the host end some of their own meanwhile.
+    assert counted() - before > number // 2, "the host counts them"
+    assert int(Path("/proc/sys", maximum).read_text()) > number * factor
+    handle.kill()

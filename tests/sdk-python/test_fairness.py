@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -291,6 +292,59 @@ def test_data_that_nobody_reads_is_limited(server, sandbox, protocol):
     # The kernel counts for the whole host, on which other programs may hold something for a while. This one holds what it has.
     wait_until(lambda: 1 << 20 < buffered(protocol) - before < most, what=f"{protocol} holds something of {sent} and at most {most >> 20} MiB")
     assert server.healthy()
+
+
+STREAMING = """
+import http.server, itertools
+class Stream(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+        for _ in itertools.count(): self.wfile.write(b"x" * 65536)
+    def log_message(self, *_): pass
+http.server.ThreadingHTTPServer(("", 8000), Stream).serve_forever()
+"""
+
+
+def test_answers_that_nobody_reads_are_limited(server, sandbox):
+    """What the server's sockets hold of streams whose clients read nothing. The clients' own buffers are theirs."""
+    sandbox.files.write("/tmp/stream.py", STREAMING)
+    sandbox.commands.run("exec python3 /tmp/stream.py", background=True, timeout=0)
+    head = f"GET / HTTP/1.1\r\nHost: {sandbox.get_host(8000)}\r\n\r\n".encode()
+    streams = 8
+
+    def opened() -> socket.socket:
+        client = socket.create_connection(("127.0.0.1", server.port))
+        client.sendall(head)
+        return client
+
+    def is_served(client: socket.socket) -> bool:
+        client.settimeout(60)
+        return client.recv(12) == b"HTTP/1.1 200"
+
+    wait_until(lambda: is_served(opened()), what="the service answers")
+    clients = [opened() for _ in range(streams)]
+    try:
+        ports = {client.getsockname()[1] for client in clients}
+        assert all(map(is_served, clients))
+
+        def unsent() -> list[int]:
+            lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+            # An address and port of either end in hex; the queue of bytes that were written.
+            own = [line.split() for line in lines]
+            return [int(one[4].split(":")[0], 16) for one in own if int(one[2].split(":")[1], 16) in ports and int(one[1].split(":")[1], 16) == server.port]
+
+        settled = [unsent()]
+
+        def is_settled() -> bool:
+            time.sleep(0.5)
+            settled.append(unsent())
+            return settled[-1] == settled[-2]
+
+        wait_until(is_settled, what="nothing more is taken")
+        assert len(settled[-1]) == streams and min(settled[-1]) > 0 and max(settled[-1]) < 1 << 20, settled[-1]
+    finally:
+        for client in clients:
+            client.close()
 
 
 @pytest.mark.parametrize("name", HOGS)

@@ -312,9 +312,12 @@ pub enum Error {
     /// The first request with this key is still in progress.
     #[error("a request with this Idempotency-Key is in progress")]
     IdempotencyInProgress,
-    /// The outcome of the first request with this key is unknown, or its sandbox is gone.
+    /// The outcome of the first request with this key is unknown.
     #[error("the outcome of the request with this Idempotency-Key is unknown")]
     IdempotencyOutcomeUnknown,
+    /// The sandbox that was created with this key is gone.
+    #[error("the sandbox that was created with this Idempotency-Key is gone; use another key for a new one")]
+    IdempotencySandboxGone,
     /// The API has no such route.
     #[error("no route for {0}")]
     NoRoute(String),

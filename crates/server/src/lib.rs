@@ -74,6 +74,7 @@ mod fair;
 pub mod fuzzing;
 mod http;
 mod mcp;
+mod memory;
 mod node;
 pub mod otlp;
 mod outbound;

@@ -12,8 +12,6 @@ use crate::languages::LanguageState;
 
 /// Kernel release from which overlayfs works on idmapped layers.
 const OLDEST_KERNEL: (u32, u32) = (5, 19);
-/// Number of process ids of a kernel that nobody has configured.
-const DEFAULT_PID_MAX: u64 = 32_768;
 
 /// The smallest table that needs the kernel's connection counter.
 const CONNECTION_LIMIT: &str = "table inet sandcove_doctor {
@@ -194,13 +192,14 @@ fn precedence() -> Check {
 
 /// Settings that a server changes when it starts.
 fn kernel_settings() -> Check {
-    let number = |path: &str| read(path).and_then(|text| text.trim().parse::<u64>().ok());
-    let pid_max = number("/proc/sys/kernel/pid_max").unwrap_or_default();
-    let dumps = number("/proc/sys/vm/oom_dump_tasks").unwrap_or(1);
-    let found = format!("kernel.pid_max {pid_max}, vm.oom_dump_tasks {dumps}");
-    let hint = "start a server, which changes both; where /proc/sys is read-only: sysctl kernel.pid_max=4194304 \
-                vm.oom_dump_tasks=0";
-    Check::when(pid_max > DEFAULT_PID_MAX && dumps == 0, "kernel settings", found, Status::Warn, hint)
+    let lacking = sandcove_isolate::lacking_kernel_settings().join(" ");
+    let found = match lacking.is_empty() {
+        true => "as sandboxes need them".to_owned(),
+        false => format!("without {lacking}"),
+    };
+    let hint =
+        "start a server, which changes them; where /proc/sys is read-only, set them on the host with `sysctl -w`";
+    Check::when(lacking.is_empty(), "kernel settings", found, Status::Warn, hint)
 }
 
 fn nftables() -> Check {

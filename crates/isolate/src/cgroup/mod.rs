@@ -113,8 +113,11 @@ impl Cgroups {
             Self::V2(group) => Some(group.path(slot)),
             Self::V1(groups) => groups.group("cpu", slot),
         };
+        let Some(group) = group else { return Ok(()) };
         // The kernel restores the default weight of a group that is no longer idle.
-        group.map_or(Ok(()), |group| write_if_present(&group.join("cpu.idle"), if low { "1" } else { "0" }))
+        write_if_present(&group.join("cpu.idle"), if low { "1" } else { "0" })?;
+        // Of disks with the scheduler BFQ, or with `io.cost.qos`; others serve whoever comes first.
+        write_if_present(&group.join("io.weight"), if low { "default 10" } else { "default 100" })
     }
 
     /// Opens the counter of the processor time of `slot`, or of all slots together. `None` when the host does not count it.

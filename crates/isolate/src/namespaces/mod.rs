@@ -15,7 +15,7 @@ mod create;
 mod demand;
 mod host;
 mod keep_warm;
-mod kernel_settings;
+pub(crate) mod kernel_settings;
 mod log;
 mod park;
 mod prepare;

@@ -14,7 +14,7 @@ use super::egress::{Egress, EgressSetup};
 use super::links::CLOSED_GROUP;
 use super::policy::RuleTarget;
 use super::sockets::{GUARDED_MARK, RESOLVER_MARK};
-use super::tracking::QUERIES;
+use super::tracking::{MAX_LOOKUPS, QUERIES};
 use super::{Addresses, SLOTS_PER_INSTANCE, forwarding, links, reserved, tracking};
 use crate::{Error, NetworkPolicy, Record, Result};
 
@@ -166,6 +166,7 @@ table inet {table} {{
   map uploads {{ type ifname : verdict; }}
   map downloads {{ type ifname : verdict; }}
   set connections {{ type ifname; size {SLOTS_PER_INSTANCE}; flags dynamic; }}
+  set lookups {{ type ifname; size {SLOTS_PER_INSTANCE}; flags dynamic; }}
   set answers {{ type ifname; size {SLOTS_PER_INSTANCE}; flags dynamic; }}
 {timeouts}  chain deny {{
     add @answers {{ iifname limit rate over {ANSWERS} }} drop
@@ -192,6 +193,7 @@ table inet {table} {{
     iifname {mine} iifgroup {CLOSED_GROUP} goto deny
     iifname vmap @policies
     iifname {mine} ct state established,related accept
+    iifname {mine} udp dport 53 ct state new add @lookups {{ iifname ct count over {MAX_LOOKUPS} }} drop
     iifname {mine} ct state new add @connections {{ iifname ct count over {connections} }} drop
     {dns_out}
     iifname {mine} ip daddr @blocked goto deny

@@ -18,6 +18,8 @@ pub(super) const RESOLVER_MARK: u32 = 0x5300;
 /// nine times.
 const PROBE_AFTER: Duration = Duration::from_secs(60);
 const PROBE_EVERY: Duration = Duration::from_secs(15);
+/// Size of what the kernel takes of a stream before it is sent, bytes.
+const MAX_UNSENT: u32 = 128 << 10;
 
 /// Returns the number of descriptors that this process may have open.
 pub fn descriptor_limit() -> usize {
@@ -32,6 +34,13 @@ pub fn notice_lost_peer(socket: impl AsFd) -> io::Result<()> {
     set_socket_keepalive(socket, true)?;
     set_tcp_keepidle(socket, PROBE_AFTER)?;
     set_tcp_keepintvl(socket, PROBE_EVERY).map_err(Into::into)
+}
+
+/// Bounds what the kernel takes of a stream before it is sent: without this, up to `net.ipv4.tcp_wmem`, 4 MB, for each client that does not
+/// read. What is on its way to a client is not bounded.
+pub fn bound_unsent(socket: impl AsFd) -> io::Result<()> {
+    let bytes = MAX_UNSENT.to_ne_bytes();
+    sys::set_socket_option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &bytes)
 }
 
 /// Has the kernel report a TCP socket as readable once `bytes` have arrived, and not before; 1 is the kernel's default. The end of the

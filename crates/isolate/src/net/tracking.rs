@@ -8,6 +8,9 @@ const SIZE: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 /// Maximum number of connections of one sandbox, for which the table is made large enough if there is memory. The backlog of the
 /// sandbox's egress proxy is as long: the kernel resets connections beyond a backlog.
 pub(super) const MAX_EACH: u32 = 4096;
+/// Maximum number of queries of one sandbox that are in the table. All are sent to one address of the same host, for which the translation
+/// of addresses has 64,000 ports.
+pub(super) const MAX_LOOKUPS: u32 = 1024;
 /// Number of connections of one sandbox that programs may find too small.
 const WARN_BELOW: u64 = 1024;
 /// Minimum number of connections of one sandbox, however small the table is.

@@ -105,7 +105,11 @@ impl Engine<'_> {
                     owner: owner.clone(),
                     mode: mode.clone(),
                 };
-                guest.step(&step).await?;
+                if let Err(failure) = guest.step(&step).await {
+                    // The next build uploads it anew, in case it is the archive that is broken.
+                    self.shared.file_sets.discard(team, files).await;
+                    return Err(failure);
+                }
                 Ok(true)
             }
         }

@@ -52,10 +52,17 @@ impl FileSets {
         Some(path)
     }
 
+    /// Deletes an archive from which nothing can be copied: clients upload what is not there.
+    pub(super) async fn discard(&self, team: Uuid, hash: &str) {
+        if is_hash(hash) {
+            let _ = tokio::fs::remove_file(self.team(team).join(hash)).await;
+        }
+    }
+
     /// Receives an archive. It is there as a whole, or not at all; an earlier one with the same hash is replaced.
     ///
     /// # Errors
-    /// If the hash is malformed, the body ends in an error, the archive is too large, or it cannot be written.
+    /// If the hash is malformed, the body is empty or ends in an error, the archive is too large, or it cannot be written.
     pub async fn receive(
         &self,
         team: Uuid,
@@ -77,6 +84,9 @@ impl FileSets {
                 return Err(Error::BodyTooLarge(usize::try_from(MAX_BYTES).unwrap_or(usize::MAX)));
             }
             file.write_all(&piece).await.map_err(unwritable(&unfinished.0))?;
+        }
+        if received == 0 {
+            return Err(Error::Refused("The uploaded archive is empty".to_owned()));
         }
         file.flush().await.map_err(unwritable(&unfinished.0))?;
         file.sync_all().await.map_err(unwritable(&unfinished.0))?;
@@ -196,12 +206,15 @@ mod tests {
         let sets = FileSets::new(directory.path().to_owned());
         let (team, hash) = (Uuid::new_v4(), "ab".repeat(32));
         assert!(sets.receive(team, &hash, body(&[Ok("half"), Err("gone")])).await.is_err());
+        assert!(sets.receive(team, &hash, body(&[])).await.is_err(), "no archive is empty");
         assert!(!sets.has(team, &hash).await);
         sets.receive(team, &hash, body(&[Ok("one"), Ok("two")])).await.unwrap();
         let path = sets.find(team, &hash).await.unwrap();
         assert_eq!(std::fs::read(path).unwrap(), b"onetwo");
         assert!(!sets.has(Uuid::new_v4(), &hash).await);
         assert_eq!(entries(&directory.path().join(team.to_string())).count(), 1);
+        sets.discard(team, &hash).await;
+        assert!(!sets.has(team, &hash).await);
     }
 
     #[tokio::test]

@@ -37,7 +37,7 @@ const SECRET_METADATA: MapLimits = MapLimits { entries: 32, bytes: 8192 };
 const SECRET_LABEL: (usize, usize) = (128, 1024);
 /// Maximum number of webhooks of one team.
 pub(crate) const WEBHOOKS: usize = 50;
-/// Maximum number of attempts to deliver that are kept of one webhook; the oldest are deleted first.
+/// Maximum number of attempts to deliver that are kept of a team's webhooks, in equal parts for each; the oldest are deleted first.
 pub(crate) const WEBHOOK_ATTEMPTS: i64 = 10_000;
 /// Maximum number of attempts to deliver one event that are kept; the oldest are deleted first.
 pub(crate) const EVENT_ATTEMPTS: i64 = 10;

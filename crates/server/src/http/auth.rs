@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use super::audit::{self, Actor};
 use super::measure;
-use super::memory::Memory;
 use crate::domain::team::{Standing, Team};
+use crate::memory::Memory;
 use crate::state::App;
 use crate::state::credentials::{ADMIN_TOKEN, API_KEY};
 use crate::{Error, Result};

@@ -9,7 +9,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::memory::{Memory, is_too_long, whole};
+use crate::memory::{Memory, is_too_long, whole};
 use crate::{Error, Result};
 
 /// Maximum size of a request body, bytes.

@@ -149,7 +149,8 @@ fn status(error: &Error) -> StatusCode {
         | Error::BuildsInProgress
         | Error::NotParked(..)
         | Error::WebhookDisabled(_)
-        | Error::IdempotencyOutcomeUnknown => StatusCode::CONFLICT,
+        | Error::IdempotencyOutcomeUnknown
+        | Error::IdempotencySandboxGone => StatusCode::CONFLICT,
         Error::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
         Error::TooManySandboxes(_)
         | Error::TooManyAtOnce { .. }
@@ -200,7 +201,9 @@ fn error_code(error: &Error) -> Option<&'static str> {
         Error::Shared(error) => error_code(error),
         Error::IdempotencyMismatch => Some("idempotency_request_mismatch"),
         Error::IdempotencyInProgress => Some("idempotency_in_progress"),
-        Error::IdempotencyOutcomeUnknown => Some("idempotency_outcome_unknown"),
+        Error::IdempotencyOutcomeUnknown | Error::IdempotencySandboxGone => {
+            Some("idempotency_outcome_unknown")
+        }
         Error::Backend { .. }
         | Error::Seal(_)
         | Error::Volume { .. }

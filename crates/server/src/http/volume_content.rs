@@ -19,8 +19,8 @@ use uuid::Uuid;
 use super::auth::bearer;
 use super::body::{self, Optional};
 use super::error::StringCoded;
-use super::memory::Memory;
 use super::params::{Id, Query, invalid};
+use crate::memory::Memory;
 use crate::state::{App, UPLOADS};
 use crate::{Error, Result};
 

@@ -18,7 +18,8 @@ use sandcove_mcp::{Message, Session, Sessions};
 use tokio::io::DuplexStream;
 use uuid::Uuid;
 
-use crate::http::{is_too_long, show, whole};
+use crate::http::show;
+use crate::memory::{is_too_long, whole};
 use crate::proxy::body::Answer;
 use crate::sandboxes::Upload;
 use crate::state::{Allowance, App};

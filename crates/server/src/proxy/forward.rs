@@ -15,6 +15,7 @@ use super::access::{Authorized, RequestHead};
 use super::body::{Answer, SandboxStream};
 use super::host_route::Target;
 use super::{Refusal, error_page, legacy, refused, tls, upgrade};
+use crate::memory::Memory;
 use crate::sandboxes::{Batched, Expected, LiveSession, Protocol, SandboxConnection, Upload};
 use crate::state::{App, credentials};
 
@@ -90,6 +91,9 @@ async fn attempt(
         return Err(Refusal::BadAddress("CONNECT is not supported"));
     }
     let Authorized { live, view } = head.authorize(app, &id, port).await?;
+    if let Some(memory) = request.extensions().get::<Memory>() {
+        memory.visits(view.details.team);
+    }
     let ended = || match app.is_draining() {
         true => Refusal::Stopping(id.to_string()),
         false => Refusal::NotFound(id.to_string()),

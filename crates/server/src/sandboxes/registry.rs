@@ -95,7 +95,7 @@ impl Registry {
                 made
             }
             IdempotencyStatus::Completed(id) => {
-                self.view(team, &id).map_err(|_| Error::IdempotencyOutcomeUnknown)
+                self.view(team, &id).map_err(|_| Error::IdempotencySandboxGone)
             }
             IdempotencyStatus::OtherRequest => Err(Error::IdempotencyMismatch),
             IdempotencyStatus::Unfinished => {

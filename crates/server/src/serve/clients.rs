@@ -6,7 +6,7 @@
 //! request, the rest of a head, the reading of an answer, or another request.
 //!
 //! Answers are in memory until their clients have read them, and bodies of requests while they come. A connection belongs to the team of its last
-//! request, and to its address until there is one. When all connections together hold too much, the largest of the owner that holds the most
+//! request, to the visitors of a team's sandboxes if that was for one, and to its address until there is one. When all connections together hold too much, the largest of the owner that holds the most
 //! is closed, whatever else it carries. It takes a while until its memory is free; long answers are refused meanwhile, and to an owner that
 //! holds a quarter of the limit by itself.
 
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::http::{Counted, CountsMemory, Memory};
+use crate::memory::{Counted, CountsMemory, Memory};
 
 /// Time that a connection may wait for another request, or for its client to read an answer of the API. As long as the
 /// original's (contract: interpreter, section 1).
@@ -78,6 +78,8 @@ enum Owner {
     /// A connection of this host without credentials, by its number: a proxy in front of the server has one address for all its clients.
     Connection(u64),
     Team(Uuid),
+    /// A client of a team's sandbox: it takes nothing from the team itself.
+    Visitor(Uuid),
 }
 
 /// The state of a connection.
@@ -355,6 +357,10 @@ impl CountsMemory for Watched {
 
     fn belongs_to(&self, team: Uuid) {
         self.connection.lock().owner = Owner::Team(team);
+    }
+
+    fn visits(&self, team: Uuid) {
+        self.connection.lock().owner = Owner::Visitor(team);
     }
 }
 

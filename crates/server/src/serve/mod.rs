@@ -20,7 +20,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use sandcove_isolate::{descriptor_limit, notice_lost_peer};
+use sandcove_isolate::{bound_unsent, descriptor_limit, notice_lost_peer};
 use tokio::io::DuplexStream;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -162,7 +162,9 @@ impl Server {
             tracing::debug!(%peer, "connection refused: too many are in use");
             return;
         };
-        let prepared = stream.set_nodelay(true).and_then(|()| notice_lost_peer(&stream));
+        let prepared = (stream.set_nodelay(true))
+            .and_then(|()| notice_lost_peer(&stream))
+            .and_then(|()| bound_unsent(&stream));
         if let Err(err) = prepared {
             tracing::debug!(error = %err, "connection ended before it began");
             return;

@@ -63,7 +63,12 @@ impl Store {
         if affected.last().is_some_and(|queued| *queued > 0) {
             self.new_deliveries.notify_one();
         }
-        // Whoever makes much of them waits until the oldest are deleted.
+        self.note_stored(bytes).await;
+        Ok(())
+    }
+
+    /// Counts bytes of events and attempts. Whoever makes much of them waits until the oldest are deleted.
+    pub(super) async fn note_stored(&self, bytes: usize) {
         let new = self.new_event_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
         if new >= DELETE_AFTER_BYTES {
             self.new_event_bytes.store(0, Ordering::Relaxed);
@@ -71,7 +76,6 @@ impl Store {
                 tracing::warn!(error = ?err, "old events were not removed");
             }
         }
-        Ok(())
     }
 
     /// Events of a team.

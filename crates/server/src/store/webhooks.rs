@@ -91,15 +91,17 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes the oldest attempts of the team's webhooks beyond the maximum number.
+    /// Deletes the oldest attempts of the team's webhooks beyond the maximum number, of which each has an equal part.
     pub(super) async fn delete_old_attempts(&self, team: Uuid) -> Result<()> {
-        for webhook in self.webhooks(team).await? {
+        let webhooks = self.webhooks(team).await?;
+        let each = WEBHOOK_ATTEMPTS / i64::try_from(webhooks.len()).unwrap_or(i64::MAX).max(1);
+        for webhook in webhooks {
             sqlx::query(
                 "DELETE FROM webhook_attempts WHERE webhook_id = $1 AND timestamp < COALESCE((SELECT timestamp \
                  FROM webhook_attempts WHERE webhook_id = $1 ORDER BY timestamp DESC LIMIT 1 OFFSET $2), 0)",
             )
             .bind(webhook.id.to_string())
-            .bind(WEBHOOK_ATTEMPTS - 1)
+            .bind(each - 1)
             .execute(&self.write)
             .await?;
         }
@@ -175,6 +177,8 @@ impl Store {
         }
         .execute(&mut *transaction)
         .await?;
+        let details = json(&kept(attempt))?;
+        let bytes = details.len();
         // Nothing is stored for a webhook or an event that was deleted meanwhile.
         sqlx::query(
             "INSERT INTO webhook_attempts (id, webhook_id, event_id, type, is_success, duration_ms, timestamp, attempt) \
@@ -188,7 +192,7 @@ impl Store {
         .bind(attempt.error_class.is_none())
         .bind(attempt.duration_ms)
         .bind(attempt.timestamp.as_microsecond())
-        .bind(json(&kept(attempt))?)
+        .bind(details)
         .execute(&mut *transaction)
         .await?;
         // An event can be delivered again and again.
@@ -202,6 +206,7 @@ impl Store {
         .execute(&mut *transaction)
         .await?;
         transaction.commit().await?;
+        self.note_stored(bytes).await;
         Ok(())
     }
 

@@ -28,6 +28,9 @@ pub(crate) trait CountsMemory: Send + Sync {
 
     /// Notes the team that sends a request.
     fn belongs_to(&self, team: Uuid);
+
+    /// Notes the team of the sandbox that a request is for.
+    fn visits(&self, team: Uuid);
 }
 
 impl Memory {
@@ -36,8 +39,13 @@ impl Memory {
     }
 
     /// Notes the team that sends the request.
-    pub(super) fn belongs_to(&self, team: Uuid) {
+    pub(crate) fn belongs_to(&self, team: Uuid) {
         self.0.belongs_to(team);
+    }
+
+    /// Notes the team of the sandbox that the request is for.
+    pub(crate) fn visits(&self, team: Uuid) {
+        self.0.visits(team);
     }
 }
 
@@ -103,6 +111,8 @@ mod tests {
         }
 
         fn belongs_to(&self, _: Uuid) {}
+
+        fn visits(&self, _: Uuid) {}
     }
 
     #[tokio::test]
