@@ -174,6 +174,13 @@ def test_variables_and_directories_of_r(complete, r):
     assert out(complete.run_code("cat(getwd())", context=made)) == "/tmp"
 
 
+def test_text_beyond_ascii(r, java):
+    assert r('nchar("ü日")').text == "[1] 2"
+    assert "".join(r('cat("日本\\n")').logs.stdout) == "日本\n"
+    assert r('f <- tempfile(); writeLines("é", f); file.size(f)').text == "[1] 3"
+    assert java('java.nio.file.Files.writeString(java.nio.file.Path.of("/tmp/é.txt"), "x").toString()').text == "/tmp/é.txt"
+
+
 def test_java_keeps_its_state_and_shows_values(java):
     # Message by message, as the original's: a suite of its own compares the first one.
     assert java('int x = 40; System.out.println("hello");').logs.stdout == ["hello", "\n"]

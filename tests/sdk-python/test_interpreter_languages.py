@@ -121,6 +121,7 @@ def test_a_shell_keeps_its_state(run):
     assert "".join(run("f a; pwd; printenv Y").logs.stdout) == "f a 5\n/tmp\n1\n"
     assert "".join(run("cat <<EOF\nhere $x\nEOF").logs.stdout) == "here 5\n"
     assert "".join(run("printf '日本 no end'").logs.stdout) == "日本 no end"
+    assert "".join(run("x=日本; echo ${#x}").logs.stdout) == "2\n"
 
 
 @each("bash")

@@ -120,6 +120,31 @@ def test_collections_are_json_too(code):
     assert only(code.run_code("endless = []\nendless.append(endless)\nendless")).text == "[[...]]"
 
 
+def test_values_beyond_what_json_readers_take_have_none(code):
+    """Integers of more than 64 bits and deep nesting: the text is whole, and the context lives on."""
+    code.run_code("mark = 5")
+    for value, text in [
+        ("[2 ** 64]", "[18446744073709551616]"),
+        ("{'a': -2 ** 63 - 1}", "{'a': -9223372036854775809}"),
+        ("[10 ** 400]", f"[1{'0' * 400}]"),
+        ("deep = []\nfor _ in range(123): deep = [deep]\ndeep", "[" * 124 + "]" * 124),
+        ("deep = []\nfor _ in range(150): deep = [deep]\ndeep", "[" * 151 + "]" * 151),
+    ]:
+        result = only(code.run_code(value))
+        assert result.json is None and "".join(result.text.split()) == text.replace(" ", ""), value
+    assert only(code.run_code("[2 ** 64 - 1, -2 ** 63]")).json == [2**64 - 1, -(2**63)]
+    assert only(code.run_code("import pandas as pd\npd.DataFrame({'n': [1, 2 ** 70]})")).data == {"n": [1, str(2**70)]}
+    assert only(code.run_code("display({'x/y': 10 ** 400, 'text/plain': 't'}, raw=True)")).text == "t"
+    shown = "class Own:\n    def _repr_mimebundle_(self, include=None, exclude=None): return {'text/plain': 'p', 'x/y': [10 ** 5000]}\nOwn()"
+    assert only(code.run_code(shown)).text == "p"
+    assert only(code.run_code("mark")).text == "5"
+
+
+def test_event_loops_can_be_nested(code):
+    program = "import asyncio, nest_asyncio\nnest_asyncio.apply()\nasync def five(): return 5\nasyncio.run(five())"
+    assert only(code.run_code(program, context=code.create_code_context())).text == "5"
+
+
 def test_data_frames(code):
     program = (
         "import pandas as pd, numpy as np\n"

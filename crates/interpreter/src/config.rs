@@ -1,7 +1,7 @@
 //! Settings of the interpreter, read once at start.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -81,6 +81,10 @@ fn kernel_environment(variables: impl Iterator<Item = (OsString, OsString)>) -> 
     let mut environment: BTreeMap<_, _> =
         variables.filter(|(name, _)| !name.as_encoded_bytes().starts_with(OWN.as_bytes())).collect();
     environment.entry("HOME".into()).or_insert_with(|| "/root".into());
+    // R, Java and Bash read and write text in the character set of the locale.
+    if !["LC_ALL", "LC_CTYPE", "LANG"].iter().any(|name| environment.contains_key(OsStr::new(name))) {
+        environment.insert("LANG".into(), "C.UTF-8".into());
+    }
     environment
 }
 
@@ -93,6 +97,8 @@ mod tests {
         let given = [("SANDCOVE_X", "1"), ("PATH", "/bin")].map(|(k, v)| (k.into(), v.into()));
         let environment = kernel_environment(given.into_iter());
         let names: Vec<_> = environment.keys().map(|name| name.to_str().unwrap()).collect();
-        assert_eq!(names, ["HOME", "PATH"]);
+        assert_eq!(names, ["HOME", "LANG", "PATH"]);
+        let given = [("LC_CTYPE".into(), "C".into())];
+        assert!(!kernel_environment(given.into_iter()).contains_key(OsStr::new("LANG")));
     }
 }

@@ -55,6 +55,7 @@ pub mod jupyter;
 pub mod kernel;
 pub mod language;
 pub mod launch;
+mod readable;
 
 use std::sync::Arc;
 

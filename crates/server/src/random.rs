@@ -28,13 +28,12 @@ pub(crate) fn template_id() -> TemplateId {
     TemplateId::from_random(digits())
 }
 
-/// The id of a secret.
+/// The id of a secret: a UUID by time in 26 digits of Crockford's base 32 (contract: control-plane, section 4.1).
 pub(crate) fn secret_id() -> String {
-    let digit = |value: u8| char::from_digit(value.into(), 36).unwrap_or('0');
-    digits().into_iter().map(digit).fold("sec_".to_owned(), |mut id, digit| {
-        id.push(digit);
-        id
-    })
+    const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+    let id = uuid::Uuid::now_v7().as_u128();
+    let digits = (0..26).rev().map(|place| char::from(DIGITS[(id >> (5 * place)) as usize % 32]));
+    "sec_".chars().chain(digits).collect()
 }
 
 /// A secret of 64 hex digits.

@@ -54,32 +54,42 @@ pub(super) fn select(headers: &HeaderMap, size: u64, modified: i64) -> Selection
     }
 }
 
-/// Selects a single range. Several ranges, other units and malformed values are ignored, as the RFC allows.
+/// Selects a range. Malformed ranges cannot be satisfied; of several ranges the whole is the answer, as the RFC allows, unless only one
+/// overlaps. A range is ignored when there is nothing to select from.
 fn select_range(range: &str, size: u64) -> Selection {
-    let Some((first, last)) = range.strip_prefix("bytes=").and_then(|spec| spec.split_once('-')) else {
-        return Selection::Whole;
-    };
-    let number = |text: &str| match text.trim() {
-        "" => Ok(None),
-        digits if digits.bytes().all(|b| b.is_ascii_digit()) => {
-            digits.parse::<u64>().map(Some).map_err(|_| ())
+    let Some(ranges) = range.strip_prefix("bytes=") else { return Selection::Unsatisfiable };
+    let mut parts = Vec::new();
+    for spec in ranges.split(',').map(str::trim).filter(|spec| !spec.is_empty()) {
+        match one_range(spec, size) {
+            Some(part) => parts.extend(part),
+            None => return Selection::Unsatisfiable,
         }
-        _ => Err(()),
+    }
+    match parts[..] {
+        _ if size == 0 => Selection::Whole,
+        [] => Selection::Unsatisfiable,
+        [(start, length)] => Selection::Part { start, length },
+        _ => Selection::Whole,
+    }
+}
+
+/// The start and the length of a range, if it overlaps with what there is; `None` if it is malformed.
+fn one_range(spec: &str, size: u64) -> Option<Option<(u64, u64)>> {
+    let (first, last) = spec.split_once('-')?;
+    let number = |text: &str| match text.trim() {
+        "" => Some(None),
+        digits if digits.bytes().all(|b| b.is_ascii_digit()) => digits.parse::<u64>().ok().map(Some),
+        _ => None,
     };
-    let (Ok(first), Ok(last)) = (number(first), number(last)) else { return Selection::Whole };
-    match (first, last) {
-        (None, None) => Selection::Whole,
-        (Some(first), Some(last)) if last < first => Selection::Whole,
-        (None, Some(0)) => Selection::Unsatisfiable,
-        // The last bytes of an empty file are the whole file.
-        (None, Some(_)) if size == 0 => Selection::Whole,
+    match (number(first)?, number(last)?) {
+        (None, None) => None,
+        (Some(first), Some(last)) if last < first => None,
         (None, Some(length)) => {
             let length = length.min(size);
-            Selection::Part { start: size - length, length }
+            Some((length > 0).then(|| (size - length, length)))
         }
-        (Some(first), _) if first >= size => Selection::Unsatisfiable,
-        (Some(first), None) => Selection::Part { start: first, length: size - first },
-        (Some(first), Some(last)) => Selection::Part { start: first, length: last.min(size - 1) - first + 1 },
+        (Some(first), _) if first >= size => Some(None),
+        (Some(first), last) => Some(Some((first, last.map_or(size - 1, |last| last.min(size - 1)) - first + 1))),
     }
 }
 
@@ -129,18 +139,20 @@ mod tests {
             ("bytes=8-99", part(8, 2)),
             ("bytes=10-", Selection::Unsatisfiable),
             ("bytes=-0", Selection::Unsatisfiable),
-            ("bytes=3-2", Selection::Whole),
+            ("bytes=3-2", Selection::Unsatisfiable),
             ("bytes=0-1,3-4", Selection::Whole),
-            ("bytes=-", Selection::Whole),
-            ("bytes=+1-2", Selection::Whole),
-            ("lines=0-3", Selection::Whole),
-            ("bytes=99999999999999999999-", Selection::Whole),
+            ("bytes=-", Selection::Unsatisfiable),
+            ("bytes=, 2-3 ,", part(2, 2)),
+            ("bytes=2-3,10-", part(2, 2)),
+            ("bytes=+1-2", Selection::Unsatisfiable),
+            ("lines=0-3", Selection::Unsatisfiable),
+            ("bytes=99999999999999999999-", Selection::Unsatisfiable),
         ];
         for (range, expected) in cases {
             assert_eq!(select_for(&[(RANGE, range)], 10), expected, "{range}");
         }
         assert_eq!(select_for(&[(RANGE, "bytes=-5")], 0), Selection::Whole);
-        assert_eq!(select_for(&[(RANGE, "bytes=0-")], 0), Selection::Unsatisfiable);
+        assert_eq!(select_for(&[(RANGE, "bytes=0-")], 0), Selection::Whole);
     }
 
     #[test]

@@ -85,6 +85,8 @@ def _cell(value):
         return None
     if isinstance(value, (pandas.Timestamp, pandas.Period)):
         return value.isoformat() if isinstance(value, pandas.Timestamp) else str(value)
+    if isinstance(value, int):
+        return jsonable.convert(value, lenient=True)
     try:
         return jsonable.convert(value)
     except TypeError as error:

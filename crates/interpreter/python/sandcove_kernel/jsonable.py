@@ -1,4 +1,6 @@
-"""Converts Python values to what JSON can hold. JavaScript clients fail on NaN and Infinity, so those become null."""
+"""Converts Python values to what JSON can hold. JavaScript clients fail on NaN and Infinity, so those become null, and would round
+integers of more than 64 bits, so those have no form.
+"""
 
 import base64
 import datetime
@@ -6,8 +8,8 @@ import decimal
 import math
 import sys
 
-#: Limit on nesting; deeper structures are taken for endless ones.
-DEPTH = 200
+#: Limit on nesting; deeper structures are taken for endless ones, and the server would not read them.
+DEPTH = 120
 
 
 def convert(value, *, lenient: bool = False, depth: int = 0):
@@ -20,7 +22,11 @@ def convert(value, *, lenient: bool = False, depth: int = 0):
     if value is None or isinstance(value, (str, bool)):
         return value
     if isinstance(value, int):
-        return int(value)
+        if -(1 << 63) <= value < 1 << 64:
+            return int(value)
+        if lenient:
+            return text_of(value)
+        raise TypeError("integer of more than 64 bits has no JSON form")
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -40,6 +46,14 @@ def convert(value, *, lenient: bool = False, depth: int = 0):
     if isinstance(value, decimal.Decimal) or lenient:
         return str(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def text_of(value: int) -> str:
+    """The digits of an integer: decimal, or hexadecimal where Python refuses to compute so many."""
+    try:
+        return str(int(value))
+    except ValueError:
+        return hex(value)
 
 
 def _key(key) -> str:

@@ -7,6 +7,8 @@ use serde_json::{Map, Value, json};
 use sha2::Sha256;
 use uuid::Uuid;
 
+use crate::readable::readable;
+
 /// Separates routing from the message.
 const DELIMITER: &[u8] = b"<IDS|MSG>";
 /// Version of the messaging protocol.
@@ -102,7 +104,9 @@ impl Key {
         let header: Header = serde_json::from_slice(header).map_err(|_| MessageError::Malformed("header"))?;
         // Some kernels send nothing, null or text here when there is no parent.
         let parent: Header = serde_json::from_slice(parent).unwrap_or_default();
-        let content = serde_json::from_slice(content).map_err(|_| MessageError::Malformed("content"))?;
+        let Some(Value::Object(content)) = readable(content) else {
+            return Err(MessageError::Malformed("content"));
+        };
         Ok(Message { kind: header.msg_type, parent: parent.msg_id, content })
     }
 }

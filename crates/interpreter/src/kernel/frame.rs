@@ -8,6 +8,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio_util::codec::Decoder;
 
+use crate::readable::readable;
+
 /// Limit on the first line of a frame, in bytes.
 const MAX_HEADER: usize = 64;
 /// Limit on the payload of a frame, in bytes.
@@ -121,7 +123,7 @@ fn parse_frame(kind: &str, payload: &[u8]) -> Option<Frame> {
             "stderr" => Stream::Stderr,
             _ => return None,
         }),
-        "result" => Frame::Result(serde_json::from_slice(payload).ok()?),
+        "result" => Frame::Result(serde_json::from_value(readable(payload)?).ok()?),
         "error" => Frame::Error(serde_json::from_slice(payload).ok()?),
         "started" => Frame::Started(text()?.trim().parse().ok()?),
         "hello" => Frame::Hello(text()?.trim().parse().ok()?),
