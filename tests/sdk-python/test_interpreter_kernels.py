@@ -175,9 +175,9 @@ def test_variables_and_directories_of_r(complete, r):
 
 
 def test_text_beyond_ascii(r, java):
-    assert r('nchar("ü日")').text == "[1] 2"
+    assert r('nchar("ü日")').results[0].text == "[1] 2"
     assert "".join(r('cat("日本\\n")').logs.stdout) == "日本\n"
-    assert r('f <- tempfile(); writeLines("é", f); file.size(f)').text == "[1] 3"
+    assert r('f <- tempfile(); writeLines("é", f); file.size(f)').results[0].text == "[1] 3"
     assert java('java.nio.file.Files.writeString(java.nio.file.Path.of("/tmp/é.txt"), "x").toString()').text == "/tmp/é.txt"
 
 
