@@ -49,7 +49,7 @@ pub use error::{Error, Result};
 pub use hosts::use_hosts_file_and_dns;
 pub use namespaces::kernel_settings::lacking_kernel_settings;
 pub use namespaces::{Config, Extent, create_log, purge};
-pub use net::{bound_unsent, descriptor_limit, is_public, notice_lost_peer, wake_at};
+pub use net::{bound_received, bound_unsent, descriptor_limit, is_public, notice_lost_peer, wake_at};
 pub use packet::passed_socket;
 pub use pool::PoolQuotas;
 pub use pool::backup::{Copies, Kept, Refill, Shelf};

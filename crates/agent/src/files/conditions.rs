@@ -89,7 +89,9 @@ fn one_range(spec: &str, size: u64) -> Option<Option<(u64, u64)>> {
             Some((length > 0).then(|| (size - length, length)))
         }
         (Some(first), _) if first >= size => Some(None),
-        (Some(first), last) => Some(Some((first, last.map_or(size - 1, |last| last.min(size - 1)) - first + 1))),
+        (Some(first), last) => {
+            Some(Some((first, last.map_or(size - 1, |last| last.min(size - 1)) - first + 1)))
+        }
     }
 }
 

@@ -197,8 +197,7 @@ fn kernel_settings() -> Check {
         true => "as sandboxes need them".to_owned(),
         false => format!("without {lacking}"),
     };
-    let hint =
-        "start a server, which changes them; where /proc/sys is read-only, set them on the host with `sysctl -w`";
+    let hint = "start a server, which changes them; where /proc/sys is read-only, set them on the host with `sysctl -w`";
     Check::when(lacking.is_empty(), "kernel settings", found, Status::Warn, hint)
 }
 

@@ -13,10 +13,6 @@ use tokio::sync::oneshot;
 
 use crate::sys;
 
-/// Size of the kernel's buffer for what a service has sent and its client has not taken, bytes; the kernel doubles it. Without this it grows
-/// up to `net.ipv4.tcp_rmem`, 6 MB, in memory that is charged to no sandbox.
-const RECEIVE_BUFFER: u32 = 512 << 10;
-
 /// Work in a network namespace; it gets the outcome of entering the namespace.
 struct Job {
     namespace: OwnedFd,
@@ -76,9 +72,7 @@ impl Dialer {
     async fn connect_to(&self, namespace: &OwnedFd, address: SocketAddr) -> io::Result<TcpStream> {
         let v6 = address.is_ipv6();
         let socket = self.create(namespace, move || sys::tcp_socket(v6)).await?;
-        let socket = TcpSocket::from_std_stream(StdTcpStream::from(socket));
-        socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
-        let stream = socket.connect(address).await?;
+        let stream = TcpSocket::from_std_stream(StdTcpStream::from(socket)).connect(address).await?;
         stream.set_nodelay(true)?;
         Ok(stream)
     }

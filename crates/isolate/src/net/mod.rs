@@ -18,4 +18,4 @@ pub(crate) use firewall::Firewall;
 pub(crate) use links::Links;
 pub use reserved::is_public;
 pub(crate) use sockets::guard;
-pub use sockets::{bound_unsent, descriptor_limit, notice_lost_peer, wake_at};
+pub use sockets::{bound_received, bound_unsent, descriptor_limit, notice_lost_peer, wake_at};
