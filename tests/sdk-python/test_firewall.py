@@ -315,7 +315,7 @@ def test_a_host_that_forwards_is_left_as_it_is(internet, server):  # noqa: F811
 
 def test_all_sandboxes_together_leave_the_host_connections(internet, server):  # noqa: F811
     table = on_the_host(internet, "nft", "list", "ruleset")
-    [each] = {int(number) for number in re.findall(r"ct count over (\d+)", table)}
+    [each] = {int(number) for number in re.findall(r"@connections \{ iifname ct count over (\d+)", table)}
     size = int(on_the_host(internet, "cat", "/proc/sys/net/netfilter/nf_conntrack_max"))
     # As many as the server has by default, and those that it makes ahead.
     assert each * (1000 + 64) <= size * 3 / 4 or each == 64

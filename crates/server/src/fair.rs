@@ -37,6 +37,8 @@ impl TeamShares {
 pub(crate) struct FairQueue {
     /// Maximum number of places in progress.
     slots: usize,
+    /// Maximum number of those of one team.
+    of_team: usize,
     state: Mutex<State>,
 }
 
@@ -70,7 +72,13 @@ pub(crate) struct FairPlace<'a> {
 
 impl FairQueue {
     pub(crate) fn new(slots: usize) -> Self {
-        Self { slots, state: Mutex::default() }
+        Self { slots, of_team: slots, state: Mutex::default() }
+    }
+
+    /// A queue with at least four slots, of which one team has three quarters at most, so that there is one for others however long its work
+    /// takes; one with fewer leaves them to whoever comes.
+    pub(crate) fn with_room_for_others(slots: usize) -> Self {
+        Self { of_team: slots - slots / 4, ..Self::new(slots) }
     }
 
     /// Enters work of `team`. The number is that of other places that wait or are in progress, if this one has to wait.
@@ -81,7 +89,7 @@ impl FairQueue {
         let others = state.waiting.len() + state.in_progress();
         state.next_number += 1;
         state.waiting.insert(number, Waiting { team, begin });
-        state.begin_next(self.slots);
+        state.begin_next(self);
         let must_wait = state.waiting.contains_key(&number);
         let place = FairPlace { queue: self, team, number, begin: Some(signal) };
         (place, if must_wait { others } else { 0 })
@@ -97,19 +105,21 @@ impl State {
         self.running.values().sum()
     }
 
-    /// The number of the place that is to begin next.
-    fn next(&self) -> Option<u64> {
+    /// The number of the place that is to begin next, of a team with fewer than `of_team` in progress.
+    fn next(&self, of_team: usize) -> Option<u64> {
+        let running = |waiting: &Waiting| self.running.get(&waiting.team).copied().unwrap_or_default();
         let rank = |(number, waiting): &(&u64, &Waiting)| {
             let began = self.began.get(&waiting.team).copied().unwrap_or_default();
-            (self.running.get(&waiting.team).copied().unwrap_or_default(), began, **number)
+            (running(waiting), began, **number)
         };
-        self.waiting.iter().min_by_key(rank).map(|(number, _)| *number)
+        let ready = self.waiting.iter().filter(|(_, waiting)| running(waiting) < of_team);
+        ready.min_by_key(rank).map(|(number, _)| *number)
     }
 
     /// Begins as many places as there are slots for.
-    fn begin_next(&mut self, slots: usize) {
-        while self.in_progress() < slots
-            && let Some(next) = self.next().and_then(|number| self.waiting.remove(&number))
+    fn begin_next(&mut self, queue: &FairQueue) {
+        while self.in_progress() < queue.slots
+            && let Some(next) = self.next(queue.of_team).and_then(|number| self.waiting.remove(&number))
         {
             *self.running.entry(next.team).or_default() += 1;
             self.beginnings += 1;
@@ -141,7 +151,7 @@ impl Drop for FairPlace<'_> {
                 state.running.remove(&self.team);
             }
         }
-        state.begin_next(self.queue.slots);
+        state.begin_next(self.queue);
     }
 }
 
@@ -180,6 +190,18 @@ mod tests {
         assert_eq!(order(2, &[1, 1, 1, 1, 1, 2, 3]), [1, 1, 2, 3, 1, 1, 1]);
         assert_eq!(order(1, &[1, 1, 1, 2, 2, 2]), [1, 2, 1, 2, 1, 2]);
         assert_eq!(order(3, &[1, 2, 3]), [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_slot_is_left_for_others() {
+        for (slots, of_team) in [(1, 1), (2, 2), (4, 3), (8, 6)] {
+            let queue = FairQueue::with_room_for_others(slots);
+            let mut own: Vec<_> = (0..slots + 2).map(|_| queue.enter(team(1)).0).collect();
+            let begun = own.iter_mut().filter_map(|place| place.turn().now_or_never()).count();
+            assert_eq!(begun, of_team, "of {slots}");
+            let mut other = queue.enter(team(2)).0;
+            assert_eq!(other.turn().now_or_never().is_some(), of_team < slots);
+        }
     }
 
     #[tokio::test]

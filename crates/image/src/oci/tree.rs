@@ -38,6 +38,8 @@ pub(super) struct Tree {
     written: HashSet<u64>,
     /// Directories with entries of the current layer somewhere below, by inode, with their depth.
     directories: HashMap<u64, u16>,
+    /// Directories that hold nothing of layers below any more, by inode: each is read once, however often a layer hides them.
+    hidden: HashSet<u64>,
     /// Times of directories, which are set at the end.
     times: HashMap<u64, (i64, u32)>,
     /// The directory of the last entry, by its path.
@@ -62,6 +64,7 @@ impl Tree {
             root_inode,
             written: HashSet::new(),
             directories: HashMap::new(),
+            hidden: HashSet::new(),
             times: HashMap::new(),
             last: None,
             hasher: RandomState::new(),
@@ -72,6 +75,7 @@ impl Tree {
     pub(super) fn begin_layer(&mut self) {
         self.written.clear();
         self.directories.clear();
+        self.hidden.clear();
     }
 
     /// Writes a directory, or changes the attributes of one that exists. No names stand for the root.
@@ -340,6 +344,10 @@ impl Tree {
     }
 
     fn hide_in(&mut self, place: &Place) -> Result<()> {
+        // Whatever comes later is of this layer.
+        if !self.hidden.insert(place.inode) {
+            return Ok(());
+        }
         let directory = openat(&*place.directory, ".", readable(), Mode::empty())?;
         for item in Dir::read_from(&directory)? {
             let item = item?;

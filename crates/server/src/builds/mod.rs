@@ -103,7 +103,7 @@ impl Builds {
         let shared = Shared {
             logs: settings.data_dir.join("builds"),
             file_sets: FileSets::new(settings.data_dir.join("file-sets")),
-            turns: FairQueue::new(settings.concurrent),
+            turns: FairQueue::with_room_for_others(settings.concurrent),
             store,
             host,
             templates,

@@ -177,7 +177,7 @@ async fn templates(server: &Server, client: &Client, operator: &Operator) {
     let new = NewTemplate { name: Some("app:next".into()), ..NewTemplate::default() };
     let next = client.request_build(&new).await.unwrap();
     let link = client.upload_link("app", &"0".repeat(64)).await.unwrap();
-    client.upload(&link, tokio::fs::File::open("/dev/null").await.unwrap()).await.unwrap();
+    client.upload(&link, tokio::fs::File::open("Cargo.toml").await.unwrap()).await.unwrap();
     let start: StartBuild = from_value(json!({ "fromTemplate": "base", "steps": [] })).unwrap();
     let team = server.app.store().default_team().await.unwrap().id.to_string();
     client.start_build(template, &next.build_id, &start).await.unwrap();

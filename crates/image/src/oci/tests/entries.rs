@@ -189,6 +189,17 @@ fn whiteouts_hide_what_layers_below_have() {
             vec!["a", "a/d", "a/d/n", "a/new", "f", "l"],
         ),
         (Tar::new().directory("a").directory("a/d").file("a/.wh..wh..opq", ""), vec!["a", "a/d", "f", "l"]),
+        // Hidden more than once.
+        (
+            Tar::new()
+                .file("a/.wh..wh..opq", "")
+                .file("a/d/n", "")
+                .file("a/.wh..wh..opq", "")
+                .file("a/x", "")
+                .file(".wh.a", "")
+                .file("a/d/.wh..wh..opq", ""),
+            vec!["a", "a/d", "a/d/n", "a/x", "f", "l"],
+        ),
         // A whiteout and the same name in one layer.
         (Tar::new().file(".wh.f", "").file("f", "new"), vec!["a", "a/d", "a/d/y", "a/x", "f", "l"]),
         (Tar::new().file("f", "new").file(".wh.f", ""), vec!["a", "a/d", "a/d/y", "a/x", "f", "l"]),
