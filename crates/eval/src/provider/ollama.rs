@@ -132,7 +132,9 @@ impl Dialect for Ollama {
 fn read(value: &Value, endpoint: Endpoint) -> ProviderResponse {
     let output = match endpoint {
         Endpoint::Chat => {
-            let calls = value.pointer("/message/tool_calls").filter(|calls| calls.as_array().is_some());
+            let calls = value
+                .pointer("/message/tool_calls")
+                .filter(|calls| calls.as_array().is_some_and(|calls| !calls.is_empty()));
             calls.or_else(|| value.pointer("/message/content"))
         }
         Endpoint::Completion => value.get("response"),

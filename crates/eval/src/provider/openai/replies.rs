@@ -85,7 +85,9 @@ fn chat_output(value: &Value) -> (Option<Value>, Option<&Value>, bool) {
     if let Some(refusal) = field("refusal") {
         return (Some(refusal.clone()), finish, true);
     }
-    let calls = field("tool_calls").or_else(|| field("function_call"));
+    // Some servers send an empty list with every answer.
+    let has_calls = |calls: &&Value| calls.as_array().is_none_or(|calls| !calls.is_empty());
+    let calls = field("tool_calls").filter(has_calls).or_else(|| field("function_call"));
     let content = field("content").filter(|content| *content != "" || calls.is_none());
     let output = match (content, calls) {
         (Some(_), Some(_)) => message.cloned(),
@@ -238,6 +240,8 @@ mod tests {
         assert_eq!((response.output, response.finish_reason), (Some(json!("yes")), Some("stop".to_owned())));
         let calls = json!({"choices": [{"message": {"content": null, "tool_calls": [{"id": 1}]}}]});
         assert_eq!(read(&calls, Endpoint::Chat, &Object::new()).output, Some(json!([{"id": 1}])));
+        let no_calls = json!({"choices": [{"message": {"content": "hello", "tool_calls": []}}]});
+        assert_eq!(read(&no_calls, Endpoint::Chat, &Object::new()).output, Some(json!("hello")));
         let responses =
             json!({"output": [{"type": "message", "content": [{"type": "output_text", "text": "ok"}]}]});
         assert_eq!(read(&responses, Endpoint::Responses, &Object::new()).output, Some(json!("ok")));
