@@ -130,7 +130,7 @@ def test_there_is_room_for_a_thousand_sandboxes_that_take_all_they_can_get(greed
 # Files that a process of a sandbox holds open, and connections that it has closed before their data was taken.
 FILES = "held = [open('/dev/null') for _ in range(10_000)]\nprint(len(held), flush=True)"
 ORPHANS = """
-import socket, struct
+import socket
 listener = socket.socket()
 listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
 listener.bind(("127.0.0.1", 0)); listener.listen(1000)

@@ -103,16 +103,21 @@ def test_a_pool_that_is_too_small_is_said_in_one_sentence(server, directory):
 
 def test_numbers_of_directories_without_a_server_are_taken_over(server, directory, tmp_path):
     # More than there are: each number that nobody has is claimed by a directory that nothing runs in.
-    for number in range(8):
-        claim = Path(f"/run/sandcove/{number}")
-        if volatile.text(claim) is None:
-            owner = tmp_path / str(number)
-            owner.mkdir()
-            claim.write_text(str(owner))
-    given_up = sandcove(server.binary, "serve", "--data-dir", directory, "--listen", "127.0.0.1:0", "--pool-size-gib", "1")
-    # Far behind the claim.
-    assert given_up.stderr.startswith("error: the templates need 2900 MiB in ")
-    assert instance_of(directory) != instance_of(server.data_dir) is not None
+    owners = {Path(f"/run/sandcove/{number}"): tmp_path / str(number) for number in range(8)}
+    made = [claim for claim in owners if volatile.text(claim) is None]
+    for claim in made:
+        owners[claim].mkdir()
+        claim.write_text(str(owners[claim]))
+    try:
+        given_up = sandcove(server.binary, "serve", "--data-dir", directory, "--listen", "127.0.0.1:0", "--pool-size-gib", "1")
+        # Far behind the claim.
+        assert given_up.stderr.startswith("error: the templates need 2900 MiB in ")
+        assert instance_of(directory) != instance_of(server.data_dir) is not None
+    finally:
+        # Servers of earlier versions take nothing over.
+        for claim in made:
+            if volatile.text(claim) == str(owners[claim]):
+                claim.unlink()
 
 
 def with_layers_of(server, directory: Path) -> Server:
