@@ -1,6 +1,7 @@
 """Templates of OCI images, pulled from a registry on loopback that answers, refuses and fails in every way."""
 
 import json
+import os
 import tarfile
 
 import pytest
@@ -194,6 +195,32 @@ def test_another_team_needs_its_own_credentials(builds, registry, repository, se
         assert "access denied" in fails(theirs, theirs.template().from_image(reference))
         digest = digest_of(json.dumps({}).encode())
         assert "access denied" in fails(theirs, theirs.template().from_image(f"{registry.host}/{repository}@{digest}"))
+    finally:
+        theirs.clear()
+
+
+def test_images_count_for_each_team_that_keeps_them(builds, registry, repository, server):  # noqa: F811
+    """The layer of an image is nobody's snapshot: a team without room for one pulled as many as it liked."""
+    from harness.teams import Team
+
+    mib = 1 << 20
+    base = images.debian_like().layers[0]
+    reference = registry.push(repository, Image([base, tarball(file("data", os.urandom(60 * mib)))]))
+    other = registry.push(f"{repository}-2", Image([base, tarball(file("data", os.urandom(60 * mib)))]))
+    team = Team(server.url, snapshotsMb=100)
+    theirs = Builds(server, key=team.key)
+    try:
+        theirs.build(theirs.template().from_image(reference).run_cmd("test -s /data"), kept := theirs.name())
+        told = fails(theirs, theirs.template().from_image(other))
+        assert "is too large: its compressed layers have" in told and "may take" in told, told
+        builds.build(builds.template().from_image(other).run_cmd("test -s /data"))
+        told = fails(theirs, theirs.template().from_image(other))
+        assert told.startswith("the snapshots and templates of a team may take"), f"it is there already: {told}"
+        again = theirs.build(theirs.template().from_image(reference).run_cmd("test -s /data"), twice := theirs.name())
+        assert again.cached == [1], "it counts once"
+        assert [theirs.delete(name).status_code for name in (kept, twice)] == [204, 204]
+        assert team.call("POST", "/templates/gc", {}).status_code == 200
+        theirs.build(theirs.template().from_image(other).run_cmd("test -s /data"))
     finally:
         theirs.clear()
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use super::error::{Result, StepError, shown};
-use super::tree::{Attributes, Inside, Tree};
+use super::tree::{Attributes, DIRECTORY_MODE, Inside, Tree};
 use super::{archive, merge, owner, resolve};
 use crate::account::Accounts;
 use crate::filesystem::directories;
@@ -55,6 +55,8 @@ struct Source {
     path: PathBuf,
     /// Whether its contents are copied, and not the thing itself.
     is_directory: bool,
+    /// Whether the contents are what matches a pattern: the directory is then not what is copied.
+    is_glob: bool,
 }
 
 impl Source {
@@ -63,7 +65,7 @@ impl Source {
     fn find(tree: &Path, source: &str) -> Result<Self> {
         let inside = Inside::parse(source.as_bytes())?;
         let mut path = tree.to_owned();
-        let mut is_directory = true;
+        let (mut is_directory, mut matches) = (true, false);
         for part in inside.parts() {
             let next = path.join(OsStr::from_bytes(part));
             let found =
@@ -74,7 +76,10 @@ impl Source {
                     is_directory = found.is_dir();
                     path = next;
                 }
-                _ if is_directory && is_glob(part, b"*?[{") => break,
+                _ if is_directory && is_glob(part, b"*?[{") => {
+                    matches = true;
+                    break;
+                }
                 _ => {
                     return Err(StepError::invalid(format!(
                         "the uploaded files have no `{}`; build the template again from a context with it",
@@ -83,7 +88,7 @@ impl Source {
                 }
             }
         }
-        Ok(Self { path, is_directory })
+        Ok(Self { path, is_directory, is_glob: matches })
     }
 
     /// Name of the source.
@@ -117,7 +122,7 @@ fn place(source: &Source, destination: &Destination, attributes: Attributes) -> 
         let target = resolve::canonical(&destination.path)?;
         if !target.is_dir() {
             create_all(&parent(&target), attributes)?;
-            create_like(&source.path, &target)?;
+            create_like(source, &target)?;
         }
         return merge::contents(
             &merge::open(&source.path)?,
@@ -148,13 +153,15 @@ fn create_all(directory: &Path, attributes: Attributes) -> Result<()> {
         .map_err(|e| StepError::file("create directory", directory.display(), e))
 }
 
-/// Creates the directory `target` with owner and mode of `source`.
-fn create_like(source: &Path, target: &Path) -> Result<()> {
+/// Creates the directory `target` with owner and mode of `source`; of a pattern, the mode is for what matches, which could not be entered with
+/// that of files.
+fn create_like(source: &Source, target: &Path) -> Result<()> {
     let create = || {
-        let like = fs::metadata(source)?;
+        let like = fs::metadata(&source.path)?;
+        let mode = if source.is_glob { DIRECTORY_MODE } else { like.mode() & 0o7777 };
         DirBuilder::new().mode(0o700).create(target)?;
         chown(target, Some(like.uid()), Some(like.gid()))?;
-        fs::set_permissions(target, fs::Permissions::from_mode(like.mode() & 0o7777))
+        fs::set_permissions(target, fs::Permissions::from_mode(mode))
     };
     create().map_err(|e| match e.kind() {
         io::ErrorKind::AlreadyExists => StepError::invalid(format!(
@@ -388,6 +395,22 @@ mod tests {
         let files = [("pages/[id].tsx", Kind::File("page"))];
         build.copy(&files, "pages/[id].tsx", "page.tsx").unwrap();
         assert_eq!(build.text("page.tsx"), "page");
+    }
+
+    #[test]
+    fn the_directory_that_takes_what_matches_can_be_entered() {
+        let build = Build::new();
+        let files = [("a.txt", Kind::File("a"))];
+        let copy = Copy {
+            source: "*.txt",
+            destination: "data/",
+            workdir: None,
+            user: "",
+            owner: None,
+            mode: Some("0640"),
+        };
+        build.copy_as(&files, copy).unwrap();
+        assert_eq!((build.mode("data"), build.mode("data/a.txt")), (0o755, 0o640));
     }
 
     #[test]

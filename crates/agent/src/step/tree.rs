@@ -15,7 +15,7 @@ use crate::filesystem::directories::Owner;
 /// Limit on the directories above an entry. Each of them is an open descriptor while trees are merged and removed.
 const MAX_DEPTH: usize = 256;
 /// Mode of directories that the archive has no entry for.
-const DIRECTORY_MODE: u32 = 0o755;
+pub(super) const DIRECTORY_MODE: u32 = 0o755;
 
 /// A tree that is being unpacked.
 pub(super) struct Tree {

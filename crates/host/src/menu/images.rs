@@ -1,11 +1,13 @@
 //! Requests for imports of images.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use sandcove_image::LayerStore;
 use sandcove_image::oci::{Blob, ImportJob, ImportStart, Limits, Sha256Digest, Target, TargetError};
+use sandcove_isolate::Error;
 
 use super::objects::Object;
 use super::{Menu, Result, Served, blocking, done};
@@ -27,13 +29,25 @@ impl Menu {
             ImportStart::Exists { size_bytes, lease } => {
                 self.hold(Answer::ImageExists(size_bytes), Object::Lease { _lease: lease })?
             }
-            ImportStart::Import(import) => self.hold(Answer::Done, Object::Import(import))?,
+            ImportStart::Import(import) => {
+                self.require_room()?;
+                self.hold(Answer::Done, Object::Import(import))?
+            }
         })
     }
 
     pub(super) async fn image_scratch(&self) -> Result {
+        self.require_room()?;
         let file = self.layer_store().await?.scratch().await?;
         Ok(Served::with_fd(Answer::Done, file))
+    }
+
+    /// Fails as a full disk when there is no room for another image.
+    fn require_room(&self) -> Result<()> {
+        match self.backend.require_room() {
+            Err(Error::PoolNearlyFull { .. }) => Err(std::io::Error::from(ErrorKind::StorageFull).into()),
+            checked => Ok(checked?),
+        }
     }
 
     async fn layer_store(&self) -> Result<LayerStore> {

@@ -151,13 +151,15 @@ async fn run<T: Target>(
         size_bytes: size,
     });
     let id = LayerId::of_image(plan.config_digest.bytes());
-    let limits = Limits { bytes: settings.max_bytes, entries: settings.max_entries };
+    let room = settings.max_bytes.min(settings.room);
+    let limits = Limits { bytes: room, entries: settings.max_entries };
     let begun = target.begin(*plan.config_digest.bytes(), limits).await;
     let (size_bytes, lease) = match begun.map_err(|error| named(&plan.image, None, error))? {
         ImportStart::Exists { size_bytes, lease } => {
             progress(Progress::Exists);
             (size_bytes, lease)
         }
+        ImportStart::Import(_) if size > room => return Err(too_large(plan.image, size, room)),
         ImportStart::Import(import) => {
             let names: Vec<String> = plan.layers.iter().map(|layer| layer.digest.to_string()).collect();
             let (sender, mut reports) = mpsc::channel(64);
@@ -210,10 +212,14 @@ fn check_plan(plan: &Plan, settings: &Settings) -> Result<u64> {
     }
     let size = plan.layers.iter().fold(0_u64, |size, layer| size.saturating_add(layer.size));
     if size > settings.max_bytes {
-        let what = format!("its compressed layers have {} MB", size / 1_000_000);
-        return Err(Error::TooLarge { image, what, limit: format!("{} MB", settings.max_bytes / 1_000_000) });
+        return Err(too_large(image, size, settings.max_bytes));
     }
     Ok(size)
+}
+
+fn too_large(image: String, size: u64, limit: u64) -> Error {
+    let what = format!("its compressed layers have {} MB", size / 1_000_000);
+    Error::TooLarge { image, what, limit: format!("{} MB", limit / 1_000_000) }
 }
 
 /// Downloads and unpacks all layers, and publishes the tree. Returns the size of the files.

@@ -30,6 +30,8 @@ pub struct Settings {
     pub parallel: usize,
     /// Maximum size of the uncompressed files of an image, bytes.
     pub max_bytes: u64,
+    /// Maximum size of the uncompressed files of an image that was not imported before, bytes, if that is less.
+    pub room: u64,
     /// Maximum number of files, directories and links in an image.
     pub max_entries: u64,
     /// Whether an address is on the internet. Other addresses are connected to only where a setting above allows it.
@@ -50,6 +52,7 @@ impl Settings {
             allow_private: false,
             parallel: 4,
             max_bytes: 25_000_000_000,
+            room: u64::MAX,
             max_entries: 2_000_000,
             is_public,
             guard: None,
@@ -67,6 +70,7 @@ impl fmt::Debug for Settings {
             .field("allow_private", &self.allow_private)
             .field("parallel", &self.parallel)
             .field("max_bytes", &self.max_bytes)
+            .field("room", &self.room)
             .field("max_entries", &self.max_entries)
             .finish_non_exhaustive()
     }

@@ -387,6 +387,17 @@ impl Backend {
         }
     }
 
+    /// Checks that the pool has room for another layer.
+    ///
+    /// # Errors
+    /// If it has not: [`Error::PoolNearlyFull`].
+    pub fn require_room(&self) -> Result<()> {
+        match self {
+            Self::Namespaces(backend) => backend.require_room(),
+            Self::Fake(_) => Ok(()),
+        }
+    }
+
     /// Directory of all template layers, each in a directory of its id.
     pub fn layer_dir(&self) -> PathBuf {
         match self {

@@ -405,6 +405,10 @@ impl Namespaces {
         self.host.pool.snapshots()
     }
 
+    pub(crate) fn require_room(&self) -> Result<()> {
+        self.host.pool.require_room()
+    }
+
     pub(crate) fn layer_dir(&self) -> PathBuf {
         self.host.pool.layers()
     }

@@ -47,8 +47,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Fails when the pool is too full for a snapshot: the rest is for what sandboxes and volumes may still write.
-    fn require_room(&self) -> Result<()> {
+    /// Fails when the pool is too full for a snapshot or a layer: the rest is for what sandboxes and volumes may still write.
+    pub(crate) fn require_room(&self) -> Result<()> {
         let disk =
             rustix::fs::statvfs(self.root()).map_err(|error| at("inspect", self.root())(error.into()))?;
         let percent = used_percent(disk.f_blocks, disk.f_bavail);

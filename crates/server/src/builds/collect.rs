@@ -41,7 +41,7 @@ async fn collect(shared: &Arc<Shared>) -> Result<()> {
     shared.store.expire_builds().await?;
     shared.store.forget_deleted_templates(clock::now() - DELETED_TIME).await?;
     let mut large = Vec::new();
-    for team in shared.store.teams_with_steps().await? {
+    for team in shared.store.teams_with_caches().await? {
         if is_large(shared, team).await? {
             large.push(team);
         }
@@ -141,8 +141,7 @@ async fn measure(
 /// Whether a team's snapshots and templates take more than half of the disk they may.
 async fn is_large(shared: &Shared, team: Uuid) -> Result<bool> {
     let Some(team) = shared.store.team(team).await? else { return Ok(false) };
-    let charged = shared.host.charged_bytes(team.account()).await.unwrap_or_default();
-    Ok(charged >= team.quota.snapshots_mib.saturating_mul(1 << 20) / 2)
+    Ok(shared.kept_bytes(&team, None).await? >= team.max_kept_bytes() / 2)
 }
 
 /// Deletes states after start commands that no build has. A sandbox that is being made from one boots instead.
@@ -188,7 +187,13 @@ async fn unused_layers(shared: &Shared, except: Option<Uuid>) -> Result<HashSet<
 async fn remove_layers(shared: &Shared, layers: impl IntoIterator<Item = &String>) {
     for layer in layers {
         match shared.host.remove_layer(layer).await {
-            Ok(()) => tracing::info!(%layer, "removed an unused layer"),
+            Ok(()) => {
+                tracing::info!(%layer, "removed an unused layer");
+                if let Err(error) = shared.store.delete_image_layer(layer).await {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(%layer, error, "failed to forget the size of a layer");
+                }
+            }
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(%layer, error, "failed to remove an unused layer");

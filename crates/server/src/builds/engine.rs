@@ -248,12 +248,8 @@ impl<'a> Engine<'a> {
     /// Takes a snapshot of the sandbox's files.
     pub(super) async fn snapshot(&self, name: &str) -> Result<(), Failure> {
         let team = &self.job.order.team;
-        let max = team.quota.snapshots_mib;
-        let charged = self.shared.host.charged_bytes(team.account()).await.unwrap_or_default();
-        if charged >= max.saturating_mul(1 << 20) {
-            let text =
-                format!("the snapshots and templates of a team may take {max} MiB of disk: delete some");
-            return Err(Failure::new(text));
+        if self.shared.kept_bytes(team, None).await? >= team.max_kept_bytes() {
+            return Err(Failure::no_disk(team));
         }
         let handle = self.handle().ok_or_else(|| Failure::internal("a snapshot without a sandbox"))?;
         handle.snapshot(name, team.account(), None).await?;

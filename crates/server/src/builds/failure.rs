@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use crate::Error;
 use crate::domain::build::BuildReason;
+use crate::domain::team::Team;
 
 /// A failure of a build.
 #[derive(Debug)]
@@ -28,6 +29,15 @@ impl Failure {
     /// A failure with a text for the client.
     pub(super) fn new(message: impl Into<String>) -> Self {
         Self { kind: Kind::Client(message.into()), step: None }
+    }
+
+    /// The failure when the snapshots and templates of a team take all the disk they may.
+    pub(super) fn no_disk(team: &Team) -> Self {
+        Self::new(format!(
+            "the snapshots and templates of a team may take {} MiB of disk: delete some, and what builds have cached \
+             (`sandcove template gc`)",
+            team.quota.snapshots_mib
+        ))
     }
 
     /// The failure to begin with a snapshot from the cache.

@@ -11,6 +11,7 @@ use super::engine::BASE;
 use super::failure::Failure;
 use super::job::Job;
 use crate::domain::build::{LogLevel, RegistryCredentials};
+use crate::domain::team::Team;
 use crate::store::CachedImage;
 
 /// Start of the names of layers with images.
@@ -33,6 +34,7 @@ pub(super) struct Pulled {
 pub(super) async fn pull(shared: &Shared, job: &Job<'_>, reference: &str) -> Result<Pulled, Failure> {
     let team = job.order.team.id;
     let credentials = credentials(job.order.credentials.as_ref());
+    let settings = settings(shared, job).await?;
     let mut was_there = false;
     let mut progress = |event: Progress<'_>| {
         was_there |= event == Progress::Exists;
@@ -40,9 +42,10 @@ pub(super) async fn pull(shared: &Shared, job: &Job<'_>, reference: &str) -> Res
             job.log.write(LogLevel::Info, Some(BASE), format!("[base] {text}"));
         }
     };
-    let imported = oci::import(&shared.host, reference, &credentials, &settings(shared), &mut progress).await;
+    let imported = oci::import(&shared.host, reference, &credentials, &settings, &mut progress).await;
     let error = match imported {
-        Ok(oci::Image { layer, env, lease, .. }) => {
+        Ok(oci::Image { layer, env, lease, size_bytes, .. }) => {
+            count(shared, &job.order.team, &layer, size_bytes).await?;
             let image = CachedImage { layer, env: env.into_iter().collect() };
             shared.store.insert_image(team, reference, &image).await?;
             return Ok(Pulled { image, archived: None, was_there, lease: Some(lease) });
@@ -66,7 +69,7 @@ pub(super) async fn pull(shared: &Shared, job: &Job<'_>, reference: &str) -> Res
             "{error}: the server was restarted, and had the credentials of the registry in memory only; start the build again"
         )));
     }
-    Err(failure(error))
+    Err(failure(error, &settings, &job.order.team))
 }
 
 /// Imports an image from an archive that was uploaded.
@@ -85,31 +88,46 @@ pub(super) async fn unpack(
             job.log.write(LogLevel::Info, Some(BASE), format!("[base] {text}"));
         }
     };
-    let imported = oci::import_archive(&shared.host, &path, name, &settings(shared), &mut progress).await;
+    let settings = settings(shared, job).await?;
+    let imported = oci::import_archive(&shared.host, &path, name, &settings, &mut progress).await;
     // Clients do not know the path.
     let shown = |error: oci::Error| {
-        let failure = failure(error);
+        let failure = failure(error, &settings, &job.order.team);
         failure.renamed(&path.display().to_string(), "archive")
     };
     let image = imported.map_err(shown)?;
     let archived = Archived::of(&image);
-    let oci::Image { layer, env, lease, .. } = image;
+    let oci::Image { layer, env, lease, size_bytes, .. } = image;
+    count(shared, &job.order.team, &layer, size_bytes).await?;
     let image = CachedImage { layer, env: env.into_iter().collect() };
     Ok(Pulled { image, archived, was_there, lease: Some(lease) })
 }
 
-fn failure(error: oci::Error) -> Failure {
+/// Counts the layer of an image for a team, if there is room for it on the disk of the team's templates.
+async fn count(shared: &Shared, team: &Team, layer: &str, size_bytes: u64) -> Result<(), Failure> {
+    shared.store.insert_image_layer(layer, size_bytes).await?;
+    let kept = shared.kept_bytes(team, Some(layer)).await?;
+    if kept > team.max_kept_bytes() { Err(Failure::no_disk(team)) } else { Ok(()) }
+}
+
+fn failure(error: oci::Error, settings: &oci::Settings, team: &Team) -> Failure {
     match error {
         oci::Error::Full { .. } => Failure::new(error.to_string()),
+        oci::Error::TooLarge { .. } if settings.room < settings.max_bytes => {
+            Failure::no_disk(team).prefixed(&format!("{error}; "))
+        }
         error if error.is_internal() => Failure::internal(error),
         error => Failure::new(error.to_string()),
     }
 }
 
-fn settings(shared: &Shared) -> oci::Settings {
+async fn settings(shared: &Shared, job: &Job<'_>) -> Result<oci::Settings, Failure> {
+    let team = &job.order.team;
+    let room = team.max_kept_bytes().saturating_sub(shared.kept_bytes(team, None).await?);
     let registries = &shared.settings.registries;
     let host = shared.host.clone();
-    oci::Settings {
+    Ok(oci::Settings {
+        room,
         mirrors: registries.mirrors.clone(),
         insecure: registries.insecure.clone(),
         private: registries.private.clone(),
@@ -119,7 +137,7 @@ fn settings(shared: &Shared) -> oci::Settings {
             Box::pin(async move { host.guarded_socket(v6).await })
         })),
         ..oci::Settings::new(sandcove_isolate::is_public)
-    }
+    })
 }
 
 fn credentials(given: Option<&RegistryCredentials>) -> Credentials {

@@ -47,6 +47,7 @@ use uuid::Uuid;
 use crate::domain::build::{BuildSecrets, BuildSpec, LogEntry, LogLevel, RegistryCredentials};
 use crate::domain::team::Team;
 use crate::fair::FairQueue;
+use crate::sandboxes::kept_bytes;
 use crate::store::Store;
 use crate::templates::Templates;
 use crate::{Error, Result};
@@ -83,6 +84,13 @@ struct Shared {
     unused_layers: Mutex<HashSet<String>>,
     tasks: TaskTracker,
     stopping: CancellationToken,
+}
+
+impl Shared {
+    /// The disk that a team's snapshots and templates take, bytes, with the layer `also`.
+    async fn kept_bytes(&self, team: &Team, also: Option<&str>) -> Result<u64> {
+        kept_bytes(&self.host, &self.store, team, also).await
+    }
 }
 
 /// A build that waits or is in progress.

@@ -19,9 +19,7 @@ impl Engine<'_> {
             return Ok(false);
         }
         let team = &self.job.order.team;
-        let files = self.shared.host.charged_bytes(team.account()).await.unwrap_or_default();
-        let memory = self.shared.store.snapshot_memory(team).await?;
-        let has_room = files.saturating_add(memory) < team.quota.snapshots_mib.saturating_mul(1 << 20);
+        let has_room = self.shared.kept_bytes(team, None).await? < team.max_kept_bytes();
         if !has_room {
             self.note("", "The memory of the start command is not kept: snapshots of the team take all the disk they may");
         }

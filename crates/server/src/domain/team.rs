@@ -43,6 +43,11 @@ impl Team {
     pub fn account_of(id: Uuid) -> u64 {
         u64::try_from(id.as_u128() >> 80).unwrap_or_default()
     }
+
+    /// Maximum disk of the team's snapshots and templates, bytes.
+    pub fn max_kept_bytes(&self) -> u64 {
+        self.quota.snapshots_mib.saturating_mul(1 << 20)
+    }
 }
 
 /// Maximum resources of one sandbox.

@@ -2,8 +2,8 @@
 
 use std::fmt::Display;
 use std::io;
-use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
@@ -16,17 +16,16 @@ use super::address::ApiUrl;
 use super::auth::{Caller, may_act};
 use super::body::{self, discard};
 use super::builds::check_hash;
+use super::measure::limit;
 use super::params::{Path, Query};
 use crate::domain::limits::FILE_SETS_MIB;
 use crate::domain::reference::Reference;
 use crate::domain::team::{Standing, Team};
-use crate::state::App;
+use crate::state::{App, UPLOAD_TIMEOUT};
 use crate::{Error, Result, clock};
 
 /// Lifetime of a link, seconds.
 const LINK_SECONDS: i64 = 30 * 60;
-/// Time for which an upload may stand still.
-const TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of an upload after which the room for it is looked at again.
 const CHECK_INTERVAL: usize = 8 << 20;
 /// Free space that uploads leave on the disk of the data directory, bytes; a twentieth of the disk when that is less.
@@ -65,19 +64,22 @@ pub(super) async fn receive(
     request: Request,
 ) -> Result<StatusCode> {
     let length = length(&request);
+    let (parts, body) = request.into_parts();
     let permitted = async {
         let team = permit(&app, &team, &hash, &query).await?;
+        limit(&app, team.id, &parts)?;
+        let turn = app.uploads().take_upload(team.id).await?;
         check_room(&app, &team, length).await?;
-        Ok(team)
+        Ok((team, turn))
     };
-    let team = match permitted.await {
-        Ok(team) => team,
+    let (team, _turn) = match permitted.await {
+        Ok(permitted) => permitted,
         Err(error) => {
-            discard(request.into_body()).await;
+            discard(body).await;
             return Err(error);
         }
     };
-    let pieces = pieces(app.clone(), team.clone(), request);
+    let pieces = pieces(app.clone(), team.clone(), body);
     match app.builds().file_sets().receive(team.id, &hash, Box::pin(pieces)).await {
         Ok(()) => Ok(StatusCode::OK),
         Err(Error::DataDir { source, .. }) => Err(match source.kind() {
@@ -137,14 +139,15 @@ fn is_nearly_full(used: u64, total: u64) -> bool {
 }
 
 /// The body of a request, piece by piece. It ends in an error when the client breaks off or stands still, and when there is no room.
-fn pieces(app: App, team: Team, request: Request) -> impl Stream<Item = Result<Bytes>> {
-    let first = (request.into_body().into_data_stream(), app, team, 0);
+fn pieces(app: App, team: Team, body: Body) -> impl Stream<Item = Result<Bytes>> {
+    let first = (body.into_data_stream(), app, team, 0);
     stream::try_unfold(first, |(mut body, app, team, unchecked)| async move {
         let aborted = |error: &dyn Display| {
             tracing::debug!(%error, "an upload for a build was broken off");
             Error::BodyAborted
         };
-        let next = tokio::time::timeout(TIMEOUT, body.next()).await.map_err(|error| aborted(&error))?;
+        let next =
+            tokio::time::timeout(UPLOAD_TIMEOUT, body.next()).await.map_err(|error| aborted(&error))?;
         let Some(piece) = next.transpose().map_err(|error| aborted(&error))? else { return Ok(None) };
         let mut unchecked = unchecked + piece.len();
         if unchecked > CHECK_INTERVAL {

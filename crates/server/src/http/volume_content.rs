@@ -1,7 +1,5 @@
 //! Calls for the files of a volume (contract: control-plane, section 11). The token of a request is for one volume only.
 
-use std::time::Duration;
-
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::response::{IntoResponse, Response};
@@ -21,13 +19,11 @@ use super::body::{self, Optional};
 use super::error::StringCoded;
 use super::params::{Id, Query, invalid};
 use crate::memory::Memory;
-use crate::state::{App, UPLOADS};
+use crate::state::{App, UPLOAD_TIMEOUT};
 use crate::{Error, Result};
 
 /// Maximum number of levels below a directory that a list shows.
 const MAX_DEPTH: i64 = 100;
-/// Time for which an upload may stand still.
-const UPLOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 type ContentResult<T> = std::result::Result<T, StringCoded>;
 
@@ -134,10 +130,12 @@ pub(super) async fn write(
 ) -> ContentResult<Response> {
     let attributes = opened.attributes()?;
     opened.is_forced()?;
-    let turn = tokio::time::timeout(UPLOAD_TIMEOUT, app.uploads().take(opened.team)).await;
-    let Ok(_turn) = turn else {
-        body::discard(request.into_body()).await;
-        return Err(Error::TooManyAtOnce { max: UPLOADS, what: "uploads to volumes" }.into());
+    let _turn = match app.uploads().take_upload(opened.team).await {
+        Ok(turn) => turn,
+        Err(error) => {
+            body::discard(request.into_body()).await;
+            return Err(error.into());
+        }
     };
     let begun = opened.volume.begin_upload(&opened.path, attributes, &fresh_name()).await;
     let (upload, file) = match begun {

@@ -10,9 +10,9 @@ use super::error_page;
 use super::refusal::{Format, Refusal};
 
 /// Hint for when nothing listens on the port of the code interpreter.
-const NO_INTERPRETER: &str = "if this is run_code: the template has no code interpreter. Build it from the template \
-    code-interpreter-v1, or with the variable SANDCOVE_INTERPRETER=python (set_envs, or ENV in a Dockerfile) on an image with \
-    Python 3.9 or newer; `sandcove template build --interpreter` does the same";
+const NO_INTERPRETER: &str = "if this is run_code: the code interpreter is being restarted (try again in a moment), or the template has \
+    none. Build it from the template code-interpreter-v1, or with the variable SANDCOVE_INTERPRETER=python (set_envs, or ENV in a \
+    Dockerfile) on an image with Python 3.9 or newer; `sandcove template build --interpreter` does the same";
 
 /// Hint for when a request names no sandbox, by its host, a header or anything else.
 const NO_SANDBOX: &str = "no running sandbox has this token or signature. The signature of a URL is for its path, user and expiration \

@@ -43,4 +43,5 @@ pub use create::CreatePlan;
 pub(crate) use live_session::LiveSession;
 pub use registry::Registry;
 pub(crate) use samples::step as sample_step;
+pub(crate) use snapshots::kept_bytes;
 pub use view::View;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use sandcove_host::Host;
 use sandcove_isolate::{Files, crash};
 use sandcove_wire::id::{SandboxId, TemplateId};
 use uuid::Uuid;
@@ -17,6 +18,7 @@ use crate::domain::reference::Reference;
 use crate::domain::snapshot::Snapshot;
 use crate::domain::team::Team;
 use crate::domain::template::TemplateRecord;
+use crate::store::Store;
 use crate::{Error, Result, clock, random};
 
 impl Registry {
@@ -71,11 +73,11 @@ impl Registry {
     /// Fails when the snapshots of a team hold as much disk as they may. What its sandboxes have written since their last
     /// snapshot counts too, because the next one would keep it.
     async fn check_snapshot_size(&self, team: &Team) -> Result<()> {
-        let max = team.quota.snapshots_mib;
-        // Without simple quotas nobody counts files.
-        let files = self.shared.host.charged_bytes(team.account()).await.unwrap_or_default();
-        let bytes = files.saturating_add(self.shared.store.snapshot_memory(team).await?);
-        if bytes >= max.saturating_mul(1 << 20) { Err(Error::SnapshotsTooLarge(max)) } else { Ok(()) }
+        let kept = kept_bytes(&self.shared.host, &self.shared.store, team, None).await?;
+        if kept >= team.max_kept_bytes() {
+            return Err(Error::SnapshotsTooLarge(team.quota.snapshots_mib));
+        }
+        Ok(())
     }
 
     /// Deletes a snapshot, or one tag of it, with its files. Sandboxes made from it keep theirs.
@@ -137,6 +139,18 @@ impl Registry {
 }
 
 /// Stores the row of a snapshot whose files are there, and deletes the files that it replaces.
+/// The disk that a team's snapshots and templates take, bytes: files that only they have, memory, and layers of images, with the layer `also`
+/// that is about to be one of them.
+///
+/// # Errors
+/// If the database cannot be read.
+pub(crate) async fn kept_bytes(host: &Host, store: &Store, team: &Team, also: Option<&str>) -> Result<u64> {
+    // Without simple quotas nobody counts files.
+    let files = host.charged_bytes(team.account()).await.unwrap_or_default();
+    let (memory, images) = (store.snapshot_memory(team).await?, store.image_bytes(team.id, also).await?);
+    Ok(files.saturating_add(memory).saturating_add(images))
+}
+
 async fn publish(
     shared: &Shared,
     team: &Team,

@@ -29,7 +29,7 @@ use crate::volumes::Volumes;
 use crate::{Error, Result, activity, events};
 
 pub(crate) use limiter::{Allowance, Limiter};
-pub(crate) use turns::{EXPORTS, Turn, Turns, UPLOADS};
+pub(crate) use turns::{EXPORTS, Turn, Turns, UPLOAD_TIMEOUT};
 pub(crate) use upload_links::UploadLinks;
 
 /// A server; clones share its state.
@@ -119,7 +119,7 @@ impl App {
             audit,
             limiter: Limiter::new(config.rate_limit),
             reads: Turns::new(turns::READS),
-            uploads: Turns::new(UPLOADS),
+            uploads: Turns::new(turns::UPLOADS),
             exports: Turns::new(EXPORTS),
             config,
             store,
@@ -225,7 +225,7 @@ impl App {
         &self.inner.reads
     }
 
-    /// The turns of teams at uploads to volumes.
+    /// The turns of teams at uploads, to volumes and for builds.
     pub(crate) fn uploads(&self) -> &Turns {
         &self.inner.uploads
     }

@@ -21,6 +21,7 @@ const STEPS: &[(i64, &str, &str)] = &[
     (38, "started", include_str!("../../migrations/0038_started.sql")),
     (39, "parked", include_str!("../../migrations/0039_parked.sql")),
     (40, "bounded builds", include_str!("../../migrations/0040_bounded_builds.sql")),
+    (41, "image layers", include_str!("../../migrations/0041_image_layers.sql")),
 ];
 
 /// Number of the last step.

@@ -117,9 +117,11 @@ impl Store {
         Ok(unnamed)
     }
 
-    /// Teams that have steps in the cache.
-    pub(crate) async fn teams_with_steps(&self) -> Result<Vec<Uuid>> {
-        let rows = sqlx::query("SELECT DISTINCT team_id FROM step_cache").fetch_all(&self.read).await?;
+    /// Teams that have steps or images in the cache.
+    pub(crate) async fn teams_with_caches(&self) -> Result<Vec<Uuid>> {
+        let rows = sqlx::query("SELECT team_id FROM step_cache UNION SELECT team_id FROM image_cache")
+            .fetch_all(&self.read)
+            .await?;
         let id = |row: &SqliteRow| {
             let id: String = row.try_get("team_id")?;
             Uuid::parse_str(&id).map_err(corrupt("team", &id))

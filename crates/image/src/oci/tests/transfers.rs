@@ -179,7 +179,13 @@ async fn limits_are_kept() {
     let error = place.error(&registry.image(), &settings).await;
     assert!(error.contains("is too large: it has more entries"), "{error}");
     settings.max_entries = 1;
+    settings.room = 399_999;
+    let error = place.error(&registry.image(), &settings).await;
+    assert!(error.contains("is too large: its files have more data"), "{error}");
+    settings.room = 400_000;
     place.import(&registry.image(), &settings).await.unwrap();
+    settings.room = 0;
+    place.import(&registry.image(), &settings).await.expect("an image that is there takes no room");
 }
 
 /// A small file system in memory.
