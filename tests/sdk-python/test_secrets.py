@@ -1,6 +1,7 @@
 """Secrets: values that sandboxes use without having them. Here: what is kept of them, and where."""
 
 import os
+import re
 import sqlite3
 import stat
 import subprocess
@@ -40,7 +41,8 @@ def sealed(server, name: str) -> str:
 
 def test_the_clients_calls(server):
     made = Secret.create("OpenAI_key", VALUE, metadata={"for": "tests"})
-    assert made.name == "openai_key" and made.secret_id.startswith("sec_") and made.metadata == {"for": "tests"}
+    assert re.fullmatch("sec_[0-7][0-9a-hjkmnp-tv-z]{25}", made.secret_id), "an id is a TypeID"
+    assert made.name == "openai_key" and made.metadata == {"for": "tests"}
     assert [one.secret_id for one in Secret.list().next_items()] == [made.secret_id]
     assert Secret.get_info("openai_key").version == 1
     changed = Secret.update("openai_key", "another")

@@ -1,9 +1,11 @@
 """Builds that fail: with which text, at which step, and that nothing of them stays."""
 
+import hashlib
 import inspect
 import uuid
 
 import pytest
+import requests
 from e2b import BuildException, FileUploadException, RateLimitException, TemplateException
 
 from builds import Builds, both, builds, end_of, mark, step  # noqa: F401
@@ -101,6 +103,29 @@ def test_files_that_were_never_uploaded(builds):  # noqa: F811
         if bad and "/" not in bad:
             link = builds.call("GET", f"/templates/{ids[0]}/files/{bad}")
             assert (link.status_code, link.json()["message"]) == (400, "Invalid files hash")
+
+
+def test_an_archive_that_is_none_is_uploaded_again(builds):  # noqa: F811
+    """What was broken on its way is not kept for the next build."""
+    name = mark()
+    files = hashlib.sha256(name.encode()).hexdigest()
+    ids = builds.begin()
+    link = builds.call("GET", f"/templates/{ids[0]}/files/{files}").json()
+    assert not link["present"] and requests.put(link["url"], data=b"no archive").status_code == 200
+    assert builds.call("GET", f"/templates/{ids[0]}/files/{files}").json()["present"]
+    builds.go(*ids, step("COPY", name, "/b", "", "", filesHash=files))
+    told = builds.told(*ids)
+    assert told["status"] == "error" and told["reason"]["step"] == "1", told
+    assert not builds.call("GET", f"/templates/{ids[0]}/files/{files}").json()["present"]
+
+
+def test_links_for_uploads_are_for_ones_own_templates(builds, server):  # noqa: F811
+    template = builds.begin()[0]
+    theirs = Builds(server, key=Team(server.url).key)
+    path = "/templates/{}/files/" + "ab" * 32
+    foreign, missing = theirs.call("GET", path.format(template)), theirs.call("GET", path.format("nothing-of-this-name"))
+    assert foreign.status_code == missing.status_code == 404
+    assert foreign.json()["message"].replace(template, "") == missing.json()["message"].replace("nothing-of-this-name", "")
 
 
 def test_owners_and_modes_that_do_not_exist(builds, tmp_path):  # noqa: F811

@@ -366,12 +366,8 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn the_newest_attempts_of_an_event_are_kept() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(&directory.path().join("sandcove.db")).await.unwrap();
-        let team = store.ensure_default_team(None, 1, Duration::from_secs(60)).await.unwrap().team.id;
-        let webhook = Webhook {
+    fn webhook(team: Uuid) -> Webhook {
+        Webhook {
             id: Uuid::new_v4(),
             team,
             name: "hook".into(),
@@ -380,9 +376,11 @@ mod tests {
             events: vec!["sandbox.lifecycle.created".into()],
             secret: Secret::new("secret"),
             created_at: clock::now(),
-        };
-        store.put_webhook(&webhook).await.unwrap();
-        let event = SandboxEvent {
+        }
+    }
+
+    fn event(team: Uuid) -> SandboxEvent {
+        SandboxEvent {
             id: Uuid::new_v4().to_string(),
             version: "v2".into(),
             kind: "sandbox.lifecycle.created".into(),
@@ -395,7 +393,54 @@ mod tests {
             sandbox_template_id: String::new(),
             sandbox_build_id: String::new(),
             sandbox_team_id: team.to_string(),
+        }
+    }
+
+    #[tokio::test]
+    async fn the_attempts_of_a_team_are_limited_and_each_webhook_has_an_equal_part() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("sandcove.db")).await.unwrap();
+        let team = store.ensure_default_team(None, 1, Duration::from_secs(60)).await.unwrap().team.id;
+        let (busy, quiet, event) = (webhook(team), webhook(team), event(team));
+        store.insert_event(&event).await.unwrap();
+        for (one, count) in [(&busy, WEBHOOK_ATTEMPTS), (&quiet, 3)] {
+            store.put_webhook(one).await.unwrap();
+            sqlx::query(
+                "INSERT INTO webhook_attempts (id, webhook_id, event_id, type, is_success, duration_ms, timestamp, attempt) \
+                 SELECT $1 || value, $1, $3, '', TRUE, 1, value, '{}' FROM (WITH RECURSIVE n (value) AS \
+                 (SELECT 1 UNION ALL SELECT value + 1 FROM n WHERE value < $2) SELECT value FROM n)",
+            )
+            .bind(one.id.to_string())
+            .bind(count)
+            .bind(&event.id)
+            .execute(&store.write)
+            .await
+            .unwrap();
+        }
+        store.delete_old_attempts(team).await.unwrap();
+        let left = async |one: &Webhook| -> (i64, i64) {
+            sqlx::query_as("SELECT COUNT(*), MIN(timestamp) FROM webhook_attempts WHERE webhook_id = $1")
+                .bind(one.id.to_string())
+                .fetch_one(&store.read)
+                .await
+                .unwrap()
         };
+        assert_eq!(
+            left(&busy).await,
+            (WEBHOOK_ATTEMPTS / 2, WEBHOOK_ATTEMPTS / 2 + 1),
+            "the newest are kept"
+        );
+        assert_eq!(left(&quiet).await, (3, 1));
+    }
+
+    #[tokio::test]
+    async fn the_newest_attempts_of_an_event_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("sandcove.db")).await.unwrap();
+        let team = store.ensure_default_team(None, 1, Duration::from_secs(60)).await.unwrap().team.id;
+        let webhook = webhook(team);
+        store.put_webhook(&webhook).await.unwrap();
+        let event = event(team);
         store.insert_event(&event).await.unwrap();
         let attempt = |n: i64| Attempt {
             id: Uuid::new_v4().to_string(),
