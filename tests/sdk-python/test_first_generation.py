@@ -235,6 +235,18 @@ def test_an_event_that_is_too_long_is_left_out(server):
     box.call("DELETE", "")
 
 
+def test_data_analysis_finds_its_directory(server):
+    """The client of `DataAnalysis` watches the directory for results before the first program runs."""
+    box = Box(server, "Python3-DataAnalysis")
+    client = box.open()
+    assert client.call("filesystem_subscribe", "watchDir", "/home/user/missing")["code"] == -32000
+    watch = client.call("filesystem_subscribe", "watchDir", "/home/user/artifacts")
+    assert client.run("a", "python3 -c 'import pandas; open(\"/home/user/artifacts/table.csv\", \"w\").close()'; stat -c %U artifacts") == ("user", 0)
+    seen = [event["result"] for event in client.events if event["subscription"] == watch]
+    assert {"path": "/home/user/artifacts/table.csv", "operation": "Create"}.items() <= (seen[0] if seen else client.event()["result"]).items()
+    box.call("DELETE", "")
+
+
 def test_files_over_http(legacy):
     content = os.urandom(3 << 20)
     stored = legacy.ask("POST", "/file", files={"file": ("../a b.bin", content)})

@@ -55,7 +55,8 @@ Commands that use a server:
 | `E2B_API_KEY` | key for that server |
 | `SANDCOVE_CONTEXT` | context to use instead of the selected one |
 
-The official SDKs also read `E2B_SANDBOX_URL` and `E2B_VOLUME_API_URL`. `sandcove env` prints all four. The variables of `sandcove eval` are
+The official SDKs also read `E2B_SANDBOX_URL` and `E2B_VOLUME_API_URL`, and the official command line `E2B_DASHBOARD_BASE`, the start of the links that it
+prints. `sandcove env` prints all five. The variables of `sandcove eval` are
 promptfoo's, such as `PROMPTFOO_CONFIG_DIR` and the keys of model providers.
 ";
 

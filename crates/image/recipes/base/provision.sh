@@ -2,8 +2,10 @@
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive
 
-# The account every client runs as unless it asks for another: uid 1000, no password, sudo without one.
+# The account every client runs as unless it asks for another: uid 1000, no password, sudo without one. Other accounts may enter its home
+# directory: templates whose user is another one start there, too.
 useradd --create-home --shell /bin/bash --uid 1000 --user-group --groups sudo user
+chmod 0755 /home/user
 passwd --quiet --delete user
 passwd --quiet --delete root
 chmod 0440 /etc/sudoers.d/user

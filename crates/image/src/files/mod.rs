@@ -144,8 +144,8 @@ impl FileTree {
     /// Creates a directory. With `parents`, also creates those above it and accepts one that exists.
     pub fn make_directory(&self, path: &str, attributes: Attributes, parents: bool) -> Result<Entry> {
         let names: Vec<&str> = names(path).collect();
-        if names.is_empty() && !parents {
-            return Err(FileError::Exists(path.to_owned()));
+        if names.is_empty() {
+            return if parents { self.stat(path) } else { Err(FileError::Exists(path.to_owned())) };
         }
         if parents {
             for end in 1..names.len() {

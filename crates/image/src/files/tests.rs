@@ -59,6 +59,10 @@ fn files_are_written_read_listed_and_removed() {
     let made = tree.make_directory("a/deep", Place::own(), true).unwrap();
     assert_eq!((made.path.as_str(), made.kind, made.mode), ("/a/deep", EntryKind::Directory, 0o755));
     assert!(matches!(tree.make_directory("a", Place::own(), false), Err(FileError::Exists(_))));
+    for root in ["/", ".", ""] {
+        assert!(matches!(tree.make_directory(root, Place::own(), false), Err(FileError::Exists(_))));
+        assert!(tree.make_directory(root, Place::own(), true).is_ok(), "{root:?}");
+    }
     let entry = place.write("a//./b.txt", "hello").unwrap();
     assert_eq!((entry.path.as_str(), entry.size, entry.mode), ("/a/b.txt", 5, 0o644));
     assert_eq!(place.write("/a/b.txt", "again").unwrap().size, 5);

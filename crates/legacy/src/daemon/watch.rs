@@ -7,9 +7,17 @@ use super::programs::now;
 use super::session::Session;
 use crate::rpc::Id;
 
+/// Directory for the results of programs that `DataAnalysis` runs. It watches the directory before each of them, and its template had it.
+const ARTIFACTS: &str = "/home/user/artifacts";
+
 /// Watches a directory: answers when changes are noticed, and then sends them.
 pub(super) async fn watch(session: &Session, id: Option<Id>, subscription: &str, path: &str) {
-    let mut watch = match session.guest.sandbox().watch_directory(path).await {
+    let sandbox = session.guest.sandbox();
+    let mut watched = sandbox.watch_directory(path).await;
+    if watched.is_err() && path == ARTIFACTS && sandbox.make_directory(path).await.is_ok() {
+        watched = sandbox.watch_directory(path).await;
+    }
+    let mut watch = match watched {
         Ok(watch) => watch,
         Err(error) => {
             let text = format!("error watching directory '{path}': {error}");

@@ -32,8 +32,8 @@ use crate::{Error, Result};
 pub(super) const DEFAULT_TIMEOUT_V1: i32 = 15;
 /// Timeout of v2 create and connect when the client gives none, seconds.
 const DEFAULT_TIMEOUT_V2: i32 = 300;
-/// The template that code interpreters of the first generation ask for.
-const LEGACY_INTERPRETER: &str = "code-interpreter-stateful";
+/// The templates that code interpreters of the first generation ask for: those of `CodeInterpreter` and of `DataAnalysis`.
+const LEGACY_INTERPRETERS: [&str; 2] = ["code-interpreter-stateful", "python3-dataanalysis"];
 /// The template that they get, unless the team has one of that name.
 const INTERPRETER: &str = "code-interpreter-v1";
 /// Maximum time that a refresh gives, seconds.
@@ -312,7 +312,7 @@ async fn plan(
     }
     let template = match app.templates().resolve(&team, &reference).await {
         Err(Error::TemplateNotFound(_))
-            if version == Version::Legacy && reference.alias() == LEGACY_INTERPRETER =>
+            if version == Version::Legacy && LEGACY_INTERPRETERS.contains(&reference.alias()) =>
         {
             app.templates().resolve(&team, &INTERPRETER.parse()?).await?
         }

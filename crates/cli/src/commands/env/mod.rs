@@ -23,6 +23,8 @@ use shell::Shell;
 
 /// Variables whose value is the server's address.
 const ADDRESSES: [&str; 3] = ["E2B_API_URL", "E2B_SANDBOX_URL", "E2B_VOLUME_API_URL"];
+/// The variable for the links that the official command line prints: without it, they lead to the hosted service.
+const DASHBOARD: &str = "E2B_DASHBOARD_BASE";
 /// The variable whose value is a key.
 const KEY: &str = "E2B_API_KEY";
 
@@ -57,10 +59,11 @@ struct Variables {
 }
 
 impl Variables {
-    /// The addresses of the API and of sandboxes, and the key.
+    /// The addresses of the API, of sandboxes and of the dashboard, and the key.
     fn of_addresses(url: &str, sandboxes: &str, key: &str) -> Self {
         let [api, shared, volumes] = ADDRESSES;
-        let set = [(api, url), (shared, sandboxes), (volumes, url), (KEY, key)];
+        let dashboard = dashboard(url);
+        let set = [(api, url), (shared, sandboxes), (volumes, url), (DASHBOARD, &dashboard), (KEY, key)];
         Self { set: set.map(|(name, value)| (name, value.to_owned())).into(), unset: Vec::new() }
     }
 
@@ -111,6 +114,11 @@ pub fn env(args: &EnvArgs, place: &Place) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The address of the dashboard of the server at `url`.
+fn dashboard(url: &str) -> String {
+    format!("{}/dashboard", url.trim_end_matches('/'))
+}
+
 /// The names of a server that is reached at `https://api.<domain>`.
 fn names_in(url: &str) -> Option<Names> {
     let domain = url.strip_prefix("https://api.")?;
@@ -134,7 +142,8 @@ pub fn announce(file: &ServerFile, data_dir: &Path) -> Result<()> {
     };
     let url = quoted(&file.url);
     let addresses = ADDRESSES.iter().map(|name| format!("export {name}={url}\n"));
-    let text: String = addresses.chain([format!("export {KEY}={key}\n")]).collect();
+    let dashboard = format!("export {DASHBOARD}={}\n", quoted(&dashboard(&file.url)));
+    let text: String = addresses.chain([dashboard, format!("export {KEY}={key}\n")]).collect();
     let _ = output::write(text.as_bytes());
     Ok(())
 }

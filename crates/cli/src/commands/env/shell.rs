@@ -55,7 +55,8 @@ mod tests {
         assert_eq!(
             Shell::Bash.text(&variables),
             "export E2B_API_URL=http://127.0.0.1:3000\nexport E2B_SANDBOX_URL=http://127.0.0.1:3000\n\
-             export E2B_VOLUME_API_URL=http://127.0.0.1:3000\nexport E2B_API_KEY='it'\\''s'\n"
+             export E2B_VOLUME_API_URL=http://127.0.0.1:3000\n\
+             export E2B_DASHBOARD_BASE=http://127.0.0.1:3000/dashboard\nexport E2B_API_KEY='it'\\''s'\n"
         );
         let variables = Variables { set: vec![("A", "it's".to_owned())], unset: vec!["B"] };
         assert_eq!(Shell::Fish.text(&variables), "set -e B\nset -gx A 'it\\'s'\n");
