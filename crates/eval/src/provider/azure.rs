@@ -154,8 +154,8 @@ impl Dialect for Azure {
     }
 
     fn read(&self, reply: &Value, config: &Object) -> ProviderResponse {
-        let mut response = replies::read(reply, self.endpoint, config);
-        let filtered = response.finish_reason.as_deref() == Some("content_filter");
+        let mut response = replies::read(reply, self.endpoint, "azure", config);
+        let filtered = response.finish_reason.as_deref() == Some(service::FILTERED);
         response.guardrails = Some(guarded(false, filtered));
         let format = config.get("response_format").and_then(|format| format.get("type"));
         if format == Some(&json!("json_object"))
@@ -199,11 +199,11 @@ impl Dialect for Azure {
     /// A filter that refuses the prompt has answered.
     fn read_refusal(&self, reply: &ServiceReply) -> Option<ProviderResponse> {
         let field = |key: &str| reply.value.get("error")?.get(key)?.as_str();
-        if reply.status != 400 || field("code") != Some("content_filter") {
+        if reply.status != 400 || field("code") != Some(service::FILTERED) {
             return None;
         }
         Some(ProviderResponse {
-            finish_reason: Some("content_filter".to_owned()),
+            finish_reason: Some(service::FILTERED.to_owned()),
             guardrails: Some(guarded(true, false)),
             ..ProviderResponse::text(field("message").unwrap_or_default())
         })

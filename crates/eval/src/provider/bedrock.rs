@@ -133,6 +133,16 @@ fn shown(call: &Value) -> Value {
     json!({"type": "tool_use", "id": call["toolUseId"], "name": call["name"], "input": call["input"]})
 }
 
+/// The text that stands for what a model thought.
+fn thinking(thoughts: &Value) -> Option<String> {
+    let Some(said) = thoughts.get("reasoningText") else {
+        return thoughts.get("redactedContent").map(|_| "<thinking>[Redacted]</thinking>".to_owned());
+    };
+    let text = |key: &str| said.get(key).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
+    let signature = text("signature").map_or_else(String::new, |text| format!("\n\nSignature: {text}"));
+    text("text").map(|text| format!("<thinking>\n{text}\n</thinking>{signature}"))
+}
+
 /// Returns a tool as Converse takes it, from its own shape, OpenAI's or Anthropic's.
 fn tool(tool: &Value) -> Value {
     if tool.get("toolSpec").is_some() {
@@ -174,19 +184,22 @@ impl Dialect for Bedrock {
         Ok(sign(request, &Credentials { id, secret, session }, &region, &now))
     }
 
-    fn read(&self, reply: &Value, _config: &Object) -> ProviderResponse {
+    fn read(&self, reply: &Value, config: &Object) -> ProviderResponse {
         let Some(parts) = reply.pointer("/output/message/content").and_then(Value::as_array) else {
             return service::no_output(reply);
         };
+        let shows_thinking = config.get("showThinking") != Some(&json!(false));
         let text = |part: &Value| match part.get("text").and_then(Value::as_str) {
             Some(text) => Some(text.to_owned()),
-            None => part.get("toolUse").map(|call| shown(call).to_string()),
+            None => match part.get("reasoningContent") {
+                Some(thoughts) if shows_thinking => thinking(thoughts),
+                _ => part.get("toolUse").map(|call| shown(call).to_string()),
+            },
         };
         let count = |key: &str| reply.pointer(&format!("/usage/{key}")).and_then(Value::as_f64);
-        let stopped = reply.get("stopReason").and_then(Value::as_str);
         ProviderResponse {
             output: Some(Value::String(parts.iter().filter_map(text).collect::<Vec<_>>().join("\n\n"))),
-            finish_reason: stopped.map(str::to_owned),
+            finish_reason: service::finish_reason(reply.get("stopReason")),
             token_usage: Some(service::usage(
                 count("totalTokens"),
                 count("inputTokens"),
@@ -377,10 +390,28 @@ mod tests {
             response.output.unwrap(),
             "a\n\n{\"type\":\"tool_use\",\"id\":\"1\",\"name\":\"f\",\"input\":{}}"
         );
-        assert_eq!(response.token_usage.unwrap().total, Some(7.0));
+        assert_eq!(
+            (response.token_usage.unwrap().total, response.finish_reason.as_deref()),
+            (Some(7.0), Some("stop"))
+        );
         assert!(matches!(
             Bedrock::parse("bedrock:agents:x"),
             Some(Err(CallError::UnsupportedEndpoint { .. }))
         ));
+    }
+
+    #[test]
+    fn thoughts_are_shown_unless_they_are_hidden() {
+        let thoughts = json!({"reasoningText": {"text": "2+2", "signature": "s"}});
+        let hidden = json!({"redactedContent": "b64"});
+        let parts = json!([{"reasoningContent": thoughts}, {"reasoningContent": hidden}, {"text": "4"}]);
+        let reply = json!({"output": {"message": {"content": parts}}});
+        let said =
+            |config: Value| model("bedrock:m").read(&reply, config.as_object().unwrap()).output.unwrap();
+        assert_eq!(
+            said(json!({})),
+            "<thinking>\n2+2\n</thinking>\n\nSignature: s\n\n<thinking>[Redacted]</thinking>\n\n4"
+        );
+        assert_eq!(said(json!({"showThinking": false})), "4");
     }
 }

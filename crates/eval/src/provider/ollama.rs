@@ -144,7 +144,7 @@ fn read(value: &Value, endpoint: Endpoint) -> ProviderResponse {
     let count = |key: &str| value.get(key).and_then(Value::as_f64);
     ProviderResponse {
         output: Some(output.clone()),
-        finish_reason: value.get("done_reason").and_then(Value::as_str).map(str::to_lowercase),
+        finish_reason: service::finish_reason(value.get("done_reason")),
         token_usage: Some(service::usage(None, count("prompt_eval_count"), count("eval_count"))),
         ..ProviderResponse::default()
     }

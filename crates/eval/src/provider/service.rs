@@ -307,6 +307,23 @@ pub fn usage(total: Option<f64>, prompt: Option<f64>, completion: Option<f64>) -
     }
 }
 
+/// The reason of a service that withheld an answer.
+pub const FILTERED: &str = "content_filter";
+
+/// Returns the reason why a model stopped in the words of the OpenAI dialect, whichever service says it.
+pub fn finish_reason(said: Option<&Value>) -> Option<String> {
+    let reason = said?.as_str()?.trim().to_lowercase();
+    let known = match reason.as_str() {
+        "" => return None,
+        "end_turn" | "stop_sequence" => "stop",
+        "max_tokens" => "length",
+        "tool_use" | "function_call" => "tool_calls",
+        "refusal" => FILTERED,
+        _ => return Some(reason),
+    };
+    Some(known.to_owned())
+}
+
 /// Returns the answer that a reply should have held and did not.
 pub fn no_output(reply: &Value) -> ProviderResponse {
     ProviderResponse::failed(format!("the answer has no output: {reply}"))
@@ -327,6 +344,23 @@ mod tests {
         assert_eq!(of(json!({"apiKey": "", "apiKeyEnvar": "MINE"})).as_deref(), Some("mine"));
         assert_eq!(of(json!({})).as_deref(), Some("second"));
         assert_eq!(key(&Object::new(), &env, &["FIRST"]), None);
+    }
+
+    #[test]
+    fn reasons_to_stop_have_the_same_words_everywhere() {
+        for (said, reason) in [
+            ("end_turn", "stop"),
+            ("stop_sequence", "stop"),
+            ("MAX_TOKENS", "length"),
+            ("tool_use", "tool_calls"),
+            ("function_call", "tool_calls"),
+            (" refusal ", "content_filter"),
+            ("pause_turn", "pause_turn"),
+            ("Guardrail", "guardrail"),
+        ] {
+            assert_eq!(finish_reason(Some(&json!(said))).as_deref(), Some(reason), "{said}");
+        }
+        assert_eq!((finish_reason(Some(&json!(" "))), finish_reason(None)), (None, None));
     }
 
     #[test]

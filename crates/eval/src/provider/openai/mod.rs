@@ -1,5 +1,6 @@
 //! The OpenAI dialect: chat, responses and embeddings, of OpenAI and of services that are compatible with it.
 
+mod message;
 pub mod replies;
 mod responses;
 mod services;
@@ -189,7 +190,7 @@ impl Dialect for OpenAi {
     }
 
     fn read(&self, reply: &Value, config: &Object) -> ProviderResponse {
-        replies::read(reply, self.endpoint, config)
+        replies::read(reply, self.endpoint, self.service.name, config)
     }
 
     fn tool(&self, tool: &Value) -> Option<Value> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Endpoint;
+use super::{Endpoint, message};
 use crate::model::{Guardrails, Object, ProviderResponse, TokenUsage};
 use crate::provider::service;
 use crate::provider::tools::{ToolCall, ToolOutcome, shape};
@@ -24,11 +24,17 @@ fn flags(value: &Value) -> Option<Value> {
     Some(found.into_iter().map(flag).collect())
 }
 
-/// Returns the answer in a reply of an endpoint.
-pub fn read(value: &Value, endpoint: Endpoint, config: &Object) -> ProviderResponse {
+/// Returns the answer in a reply of an endpoint of a service.
+pub fn read(value: &Value, endpoint: Endpoint, service: &str, config: &Object) -> ProviderResponse {
     let usage = usage(value);
     let (output, finish, refusal) = match endpoint {
-        Endpoint::Chat => chat_output(value),
+        Endpoint::Chat => {
+            let finish = value.pointer("/choices/0/finish_reason");
+            let filtered = service::finish_reason(finish).as_deref() == Some(service::FILTERED);
+            let message = value.pointer("/choices/0/message").unwrap_or(&Value::Null);
+            let said = message::read(message, filtered, service, config);
+            (said.output, finish, said.refused)
+        }
         Endpoint::Completion => {
             (value.pointer("/choices/0/text").cloned(), value.pointer("/choices/0/finish_reason"), false)
         }
@@ -42,20 +48,16 @@ pub fn read(value: &Value, endpoint: Endpoint, config: &Object) -> ProviderRespo
     let Some(output) = output else {
         return ProviderResponse { token_usage: Some(usage), ..service::no_output(value) };
     };
-    let structured =
-        config.get("response_format").and_then(|format| format.get("type")) == Some(&json!("json_schema"));
     let output = match &output {
-        Value::String(text) if structured => serde_json::from_str(text).unwrap_or(output),
+        Value::String(text) if message::wants_schema(config) => serde_json::from_str(text).unwrap_or(output),
         _ => output,
     };
     ProviderResponse {
         output: Some(output),
-        finish_reason: finish.and_then(Value::as_str).map(str::to_lowercase),
+        finish_reason: service::finish_reason(finish),
         is_refusal: refusal.then_some(true),
-        guardrails: (endpoint == Endpoint::Chat).then(|| Guardrails {
-            flagged: Some(refusal || finish.and_then(Value::as_str) == Some("content_filter")),
-            ..Guardrails::default()
-        }),
+        guardrails: (endpoint == Endpoint::Chat)
+            .then(|| Guardrails { flagged: Some(refusal), ..Guardrails::default() }),
         cached: Some(false),
         token_usage: Some(usage),
         log_probs: log_probs(value),
@@ -76,25 +78,6 @@ fn about(reply: &Value) -> Object {
 fn log_probs(value: &Value) -> Option<Vec<f64>> {
     let list = value.pointer("/choices/0/logprobs/content")?.as_array()?;
     Some(list.iter().filter_map(|token| token.get("logprob")?.as_f64()).collect())
-}
-
-fn chat_output(value: &Value) -> (Option<Value>, Option<&Value>, bool) {
-    let message = value.pointer("/choices/0/message");
-    let finish = value.pointer("/choices/0/finish_reason");
-    let field = |key: &str| message.and_then(|message| message.get(key)).filter(|value| !value.is_null());
-    if let Some(refusal) = field("refusal") {
-        return (Some(refusal.clone()), finish, true);
-    }
-    // Some servers send an empty list with every answer.
-    let has_calls = |calls: &&Value| calls.as_array().is_none_or(|calls| !calls.is_empty());
-    let calls = field("tool_calls").filter(has_calls).or_else(|| field("function_call"));
-    let content = field("content").filter(|content| *content != "" || calls.is_none());
-    let output = match (content, calls) {
-        (Some(_), Some(_)) => message.cloned(),
-        (Some(content), None) => Some(content.clone()),
-        (None, calls) => calls.cloned(),
-    };
-    (output, finish, false)
 }
 
 /// Returns a tool of a server as an endpoint has it.
@@ -236,20 +219,23 @@ mod tests {
     #[test]
     fn answers_are_read() {
         let value = json!({"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}], "usage": {"total_tokens": 3, "prompt_tokens": 1, "completion_tokens": 2}});
-        let response = read(&value, Endpoint::Chat, &Object::new());
+        let response = read(&value, Endpoint::Chat, "openai", &Object::new());
         assert_eq!((response.output, response.finish_reason), (Some(json!("yes")), Some("stop".to_owned())));
         let calls = json!({"choices": [{"message": {"content": null, "tool_calls": [{"id": 1}]}}]});
-        assert_eq!(read(&calls, Endpoint::Chat, &Object::new()).output, Some(json!([{"id": 1}])));
-        let no_calls = json!({"choices": [{"message": {"content": "hello", "tool_calls": []}}]});
-        assert_eq!(read(&no_calls, Endpoint::Chat, &Object::new()).output, Some(json!("hello")));
+        assert_eq!(read(&calls, Endpoint::Chat, "openai", &Object::new()).output, Some(json!([{"id": 1}])));
+        let withheld =
+            json!({"choices": [{"message": {"content": null}, "finish_reason": "content_filter"}]});
+        let response = read(&withheld, Endpoint::Chat, "openai", &Object::new());
+        assert_eq!(response.output, Some(json!("Content filtered by provider")));
+        assert_eq!((response.is_refusal, response.guardrails.unwrap().flagged), (Some(true), Some(true)));
         let responses =
             json!({"output": [{"type": "message", "content": [{"type": "output_text", "text": "ok"}]}]});
-        assert_eq!(read(&responses, Endpoint::Responses, &Object::new()).output, Some(json!("ok")));
+        assert_eq!(read(&responses, Endpoint::Responses, "openai", &Object::new()).output, Some(json!("ok")));
         let moderated = json!({"results": [{
             "flagged": true, "categories": {"hate": false, "self-harm/intent": true}, "category_scores": {"hate": 0.1, "self-harm/intent": 0.9},
         }]});
         let flag =
             json!([{"code": "self-harm/intent", "description": "self-harm/intent", "confidence": 0.9}]);
-        assert_eq!(read(&moderated, Endpoint::Moderation, &Object::new()).output, Some(flag));
+        assert_eq!(read(&moderated, Endpoint::Moderation, "openai", &Object::new()).output, Some(flag));
     }
 }
