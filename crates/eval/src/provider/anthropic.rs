@@ -8,7 +8,7 @@ use super::service::{self, Dialect};
 use super::tools::{ToolCall, ToolOutcome, shape};
 use crate::calling::CallError;
 use crate::calling::transport::Request;
-use crate::model::{Object, ProviderResponse, TokenUsage, number_value};
+use crate::model::{Guardrails, Object, ProviderResponse, TokenUsage, number_value};
 use crate::reading::Env;
 
 /// Returns the name after `anthropic:`, if it is that of another endpoint or program and not of a model.
@@ -31,6 +31,9 @@ const KEYS: &[&str] = &[
     "cache_control",
     "service_tier",
 ];
+/// Details of tokens: those of prompts that the service had in its cache, and those that it stored there.
+const CACHE_READ: &str = "cacheReadInputTokens";
+const CACHE_WRITTEN: &str = "cacheCreationInputTokens";
 /// The feature that `output_format` needs.
 const STRUCTURED: &str = "structured-outputs-2025-11-13";
 
@@ -201,40 +204,93 @@ impl Dialect for Anthropic {
     }
 
     fn cost(&self, prices: &Prices, config: &Object, usage: &TokenUsage) -> Option<f64> {
-        prices.cost("anthropic", &self.model, config, usage)
+        // Without a price of the user's own for all tokens alike, tokens of the cache have other prices: a tenth, and a quarter more.
+        let is_flat = config.contains_key("cost")
+            && !config.contains_key("inputCost")
+            && !config.contains_key("outputCost");
+        let detail = |key: &str| usage.completion_details.as_ref()?.get(key)?.as_f64();
+        let (read, written) = (detail(CACHE_READ).unwrap_or(0.0), detail(CACHE_WRITTEN).unwrap_or(0.0));
+        let (read_at, written_at) = if is_flat { (0.0, 0.0) } else { (0.1, 1.25) };
+        let charged = |prompt: f64| prompt - read - written + read * read_at + written * written_at;
+        let usage = TokenUsage { prompt: usage.prompt.map(charged), ..usage.clone() };
+        prices.cost("anthropic", &self.model, config, &usage)
     }
 }
 
 fn read(value: &Value, shows_thinking: bool) -> ProviderResponse {
-    let parts = value.get("content").and_then(Value::as_array).cloned().unwrap_or_default();
-    let texts = parts.iter().filter_map(|part| match part.get("type").and_then(Value::as_str) {
-        Some("text") => part.get("text").and_then(Value::as_str).map(str::to_owned),
-        Some("thinking" | "redacted_thinking") if !shows_thinking => None,
-        Some("thinking") => {
+    let refusal = refusal(value);
+    ProviderResponse {
+        output: Some(Value::String(output(value, shows_thinking))),
+        finish_reason: service::finish_reason(value.get("stop_reason")),
+        guardrails: refusal.map(|reason| Guardrails {
+            flagged: Some(true),
+            reason: Some(reason),
+            ..Guardrails::default()
+        }),
+        token_usage: Some(usage(value)),
+        ..ProviderResponse::default()
+    }
+}
+
+/// Returns the parts of a message as one text: what tools of the service found, such as searches, is left out, unless the model thought or
+/// called a tool.
+fn output(value: &Value, shows_thinking: bool) -> String {
+    let parts = value.get("content").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let kind = |part: &Value| part.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |part: &Value| part.get("text").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let is_whole =
+        |part: &Value| ["tool_use", "thinking", "redacted_thinking"].contains(&kind(part).as_str());
+    if !parts.iter().any(is_whole) {
+        return parts.iter().map(text).collect::<Vec<_>>().join("\n\n");
+    }
+    let texts = parts.iter().filter_map(|part| match kind(part).as_str() {
+        "text" => Some(text(part)),
+        "thinking" | "redacted_thinking" if !shows_thinking => None,
+        "thinking" => {
             let text = part.get("thinking").and_then(Value::as_str).filter(|text| !text.trim().is_empty());
             let signature = part.get("signature").and_then(Value::as_str);
             let signature = signature.map_or_else(String::new, |text| format!("\nSignature: {text}"));
             text.map(|text| format!("Thinking: {text}{signature}"))
         }
-        Some("redacted_thinking") => {
+        "redacted_thinking" => {
             part.get("data").and_then(Value::as_str).map(|data| format!("Redacted Thinking: {data}"))
         }
         _ => Some(part.to_string()),
     });
-    let usage = |key: &str| value.pointer(&format!("/usage/{key}")).and_then(Value::as_f64);
-    ProviderResponse {
-        output: Some(Value::String(texts.collect::<Vec<_>>().join("\n\n"))),
-        finish_reason: value.get("stop_reason").and_then(Value::as_str).map(|reason| {
-            match reason {
-                "end_turn" | "stop_sequence" => "stop",
-                "max_tokens" => "length",
-                "tool_use" => "tool_calls",
-                other => other,
-            }
-            .to_owned()
-        }),
-        token_usage: Some(service::usage(None, usage("input_tokens"), usage("output_tokens"))),
-        ..ProviderResponse::default()
+    texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n")
+}
+
+/// The reason why the service refused to answer, if it did.
+fn refusal(value: &Value) -> Option<String> {
+    let details = value.get("stop_details").filter(|details| details.is_object())?;
+    if value.get("stop_reason")? != "refusal" {
+        return None;
+    }
+    let part = |key: &str| {
+        let text = details.get(key)?.as_str().filter(|text| !text.is_empty())?;
+        Some(format!("{key}: {text}"))
+    };
+    let mut parts = vec!["Content refused by Anthropic safety filters".to_owned()];
+    parts.extend(["category", "explanation"].into_iter().filter_map(part));
+    Some(parts.join(" — "))
+}
+
+/// The tokens of a reply. Those of prompts that the service has in its cache are counted apart there, and belong to the prompt.
+fn usage(value: &Value) -> TokenUsage {
+    let count = |path: &str| value.pointer(&format!("/usage/{path}")).and_then(Value::as_f64);
+    let (read, written) = (count("cache_read_input_tokens"), count("cache_creation_input_tokens"));
+    let cached = read.unwrap_or(0.0) + written.unwrap_or(0.0);
+    let mut details = Object::new();
+    if let Some(thoughts) = count("output_tokens_details/thinking_tokens") {
+        details.insert("reasoning".to_owned(), number_value(thoughts));
+    }
+    if read.or(written).is_some() {
+        details.insert(CACHE_READ.to_owned(), number_value(read.unwrap_or(0.0)));
+        details.insert(CACHE_WRITTEN.to_owned(), number_value(written.unwrap_or(0.0)));
+    }
+    TokenUsage {
+        completion_details: (!details.is_empty()).then_some(details),
+        ..service::usage(None, count("input_tokens").map(|fresh| fresh + cached), count("output_tokens"))
     }
 }
 
@@ -253,5 +309,48 @@ mod tests {
             "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}],
         });
         assert_eq!(body, expected);
+    }
+
+    #[test]
+    fn tokens_of_the_cache_are_counted() {
+        let usage = json!({"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 40});
+        let reply = json!({"content": [{"type": "text", "text": "ok"}], "usage": usage});
+        let usage = read(&reply, true).token_usage.unwrap();
+        assert_eq!((usage.total, usage.prompt, usage.completion), (Some(155.0), Some(150.0), Some(5.0)));
+        let details = json!({"cacheReadInputTokens": 100, "cacheCreationInputTokens": 40});
+        assert_eq!(usage.completion_details.as_ref(), details.as_object());
+        let cost = |config: Value| {
+            let model = Anthropic::parse("anthropic:messages:m").unwrap();
+            model.cost(&Prices::default(), config.as_object().unwrap(), &usage).unwrap()
+        };
+        assert_eq!(cost(json!({"inputCost": 1, "outputCost": 2})), 10.0 + 10.0 + 50.0 + 10.0);
+        assert_eq!(cost(json!({"cost": 1})), 15.0);
+        let plain = read(&json!({"content": [], "usage": {"input_tokens": 1, "output_tokens": 2}}), true);
+        let plain = plain.token_usage.unwrap();
+        assert_eq!((plain.total, plain.completion_details), (Some(3.0), None));
+    }
+
+    #[test]
+    fn searches_are_left_out_of_answers() {
+        let search = json!({"type": "server_tool_use", "name": "web_search", "input": {}});
+        let found = json!({"type": "web_search_tool_result", "content": []});
+        let text = |text: &str| json!({"type": "text", "text": text});
+        let said = |parts: Value| output(&json!({"content": parts}), true);
+        assert_eq!(said(json!([text("a"), search, found, text("b")])), "a\n\n\n\n\n\nb");
+        let call = json!({"type": "tool_use", "name": "f"});
+        assert_eq!(said(json!([text("a"), search, call])), format!("a\n\n{search}\n\n{call}"));
+        let thought = json!({"type": "thinking", "thinking": "hm", "signature": "s"});
+        assert_eq!(said(json!([thought, text("a")])), "Thinking: hm\nSignature: s\n\na");
+    }
+
+    #[test]
+    fn refusals_are_flagged() {
+        let details = json!({"category": "bio", "explanation": "no"});
+        let reply = json!({"content": [], "stop_reason": "refusal", "stop_details": details});
+        let response = read(&reply, true);
+        assert_eq!(response.finish_reason.as_deref(), Some("content_filter"));
+        let reason = "Content refused by Anthropic safety filters — category: bio — explanation: no";
+        assert_eq!(response.guardrails.unwrap().reason.as_deref(), Some(reason));
+        assert_eq!(read(&json!({"content": [], "stop_reason": "refusal"}), true).guardrails, None);
     }
 }
