@@ -80,7 +80,9 @@ pub fn objects(text: &str) -> Vec<Value> {
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(start) = text[at..].find('{').map(|offset| at + offset) {
-        match object_at(&text[start..]) {
+        let rest = &text[start..];
+        // A quote may also be a part of bare text.
+        match object_at(rest, true).or_else(|| object_at(rest, false)) {
             Some((value, length)) => {
                 found.push(value);
                 at = start + length;
@@ -99,15 +101,15 @@ pub fn member(said: &Value, key: &str) -> Option<Value> {
     }
 }
 
-/// The object a text begins with, and its length.
-fn object_at(text: &str) -> Option<(Value, usize)> {
+/// The object a text begins with, and its length. With `quotes`, braces between quotes do not count.
+fn object_at(text: &str, quotes: bool) -> Option<(Value, usize)> {
     let mut depth = 0usize;
     let (mut quoted, mut escaped) = (false, false);
     for (at, c) in text.char_indices().take_while(|(at, _)| *at < MAX_JSON) {
         match c {
             _ if escaped => escaped = false,
             '\\' if quoted => escaped = true,
-            '"' => quoted = !quoted,
+            '"' if quotes => quoted = !quoted,
             '{' if !quoted => depth += 1,
             '}' if !quoted => {
                 depth -= 1;
@@ -131,11 +133,40 @@ fn lenient(piece: &str) -> Option<Value> {
     if let Ok(value) = serde_json::from_str(piece) {
         return Some(value);
     }
-    let bare: Vec<&str> =
-        piece.lines().map(|line| if line.trim_start().starts_with("//") { "" } else { line }).collect();
-    let node = Node::parse(&bare.join("\n"), &std::path::Path::new("output").into()).ok()?;
+    let lines: Vec<String> = piece.lines().map(commented).collect();
+    let node = Node::parse(&lines.join("\n"), &std::path::Path::new("output").into()).ok()?;
     // `{{x}}` and `{a}` are YAML, but nobody's JSON.
-    (node.is_map() && node.entries().iter().all(|entry| !entry.value.is_null())).then(|| node.to_value())
+    let has_values = || piece.contains("null") || node.entries().iter().any(|entry| !entry.value.is_null());
+    (node.is_map() && has_values()).then(|| node.to_value())
+}
+
+/// Returns a line with its comment, from `//` on, as YAML has it: `#`. Addresses, as in `http://host`, and quoted texts have none.
+fn commented(line: &str) -> String {
+    let (mut quote, mut before, mut escaped) = (None, ' ', false);
+    for (at, c) in line.char_indices() {
+        let rest = &line[at..];
+        match quote {
+            Some(open) => {
+                let next = rest[c.len_utf8()..].chars().next();
+                // An apostrophe is a part of its word.
+                let is_end = c == open && (c == '"' || next.is_none_or(|next| !next.is_ascii_alphabetic()));
+                if is_end && !escaped {
+                    quote = None;
+                }
+                escaped = c == '\\' && !escaped;
+            }
+            None if c == '"' || (c == '\'' && !before.is_ascii_alphabetic()) => quote = Some(c),
+            None if rest.starts_with("//") => {
+                let word = line[..at].rsplit(char::is_whitespace).next().unwrap_or_default();
+                if !word.ends_with(':') && !word.contains("://") {
+                    return format!("{}#{}", &line[..at], rest.trim_start_matches('/'));
+                }
+            }
+            None => {}
+        }
+        before = c;
+    }
+    line.to_owned()
 }
 
 #[cfg(test)]
@@ -153,5 +184,11 @@ mod tests {
         assert_eq!(objects("cut {\"a\": [1, 2], \"b\": {\"c\": 1"), [json!({"a": [1, 2], "b": {"c": 1}})]);
         assert_eq!(objects("[1, 2] no"), Vec::<Value>::new());
         assert_eq!(objects("{\n// note\n\"a\": 1}"), [json!({"a": 1})]);
+        assert_eq!(objects("{\"a\": 1, // note's end\n\"b\": 2 /// more\n}"), [json!({"a": 1, "b": 2})]);
+        assert_eq!(objects("{a: http://x/y, 'b': 'c // d'}"), [json!({"a": "http://x/y", "b": "c // d"})]);
+        assert_eq!(objects("{'a': 'x', 'b': null}"), [json!({"a": "x", "b": null})]);
+        assert_eq!(objects("{a: 5\" pipe} {b: 1}"), [json!({"a": "5\" pipe"}), json!({"b": 1})]);
+        assert_eq!(objects("{{name}} {bare}"), Vec::<Value>::new());
+        assert_eq!(objects("{\n\t'a': 1,\n\t'b': 2,\n}"), [json!({"a": 1, "b": 2})]);
     }
 }
