@@ -22,6 +22,9 @@ pub enum GraderError {
     /// No model is named, and there is no key for the default one.
     #[error("`{0}` needs a model: name one in `options.provider`, with --grader, or set OPENAI_API_KEY")]
     NoModel(String),
+    /// There is nothing to grade by.
+    #[error("`{0}` needs a `value`, or a `rubricPrompt` that says what to grade by")]
+    NoRubric(String),
     /// No model that searches the web is named, and there is no key for a default one.
     #[error(
         "`{0}` needs a model that searches the web: name one in `options.provider`, as in perplexity:sonar, a model with its tool for searching, or a script; or set OPENAI_API_KEY, ANTHROPIC_API_KEY, PERPLEXITY_API_KEY or GOOGLE_API_KEY"

@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::error::{GraderError, Result};
-use super::judge::Judge;
+use super::judge::{self, Judge};
 use super::structured::objects;
 use crate::grading::{Grader, GradingContext};
 use crate::model::{GradingResult, number};
@@ -48,22 +48,16 @@ const BEST: f64 = 10.0;
 
 pub(super) fn rubric<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
     async move {
-        let own = [("output", json!(cx.output_text)), ("rubric", compact(cx.value))];
+        let rubric = match judge::rubric(cx) {
+            Ok(rubric) => rubric,
+            Err(error) => return judge::failed(error),
+        };
+        let own = [("output", json!(cx.output_text)), ("rubric", rubric)];
         let mut judge = Judge::new(cx);
         let asked = judge.ask("llm-rubric", RUBRIC, &own).await;
         judge.verdict(asked.and_then(|said| rubric_verdict(cx, &said)))
     }
     .boxed()
-}
-
-/// A rubric as graders see it: what a list holds is text, and written without spaces.
-fn compact(rubric: Option<&Value>) -> Value {
-    let is_whole = |item: &Value| item.is_object() || item.is_array();
-    let item = |item: &Value| if is_whole(item) { json!(item.to_string()) } else { item.clone() };
-    match rubric {
-        Some(Value::Array(items)) => Value::Array(items.iter().map(item).collect()),
-        other => other.cloned().unwrap_or_default(),
-    }
 }
 
 /// The first JSON object of an answer.

@@ -95,9 +95,7 @@ impl<'a> Judge<'a> {
     /// # Errors
     /// When the prompt cannot be made, or the provider fails.
     pub async fn ask(&mut self, label: &str, default: &str, own: &[(&str, Value)]) -> Result<Value> {
-        let given =
-            self.cx.assertion.rubric_prompt.as_ref().or_else(|| self.cx.test.options.get("rubricPrompt"));
-        self.ask_with(label, given, default, own).await
+        self.ask_with(label, given_prompt(self.cx), default, own).await
     }
 
     /// As [`ask`](Self::ask), where a suite gives the prompt under a key or an index of `rubricPrompt`.
@@ -111,10 +109,8 @@ impl<'a> Judge<'a> {
         default: &str,
         own: &[(&str, Value)],
     ) -> Result<Value> {
-        let all =
-            self.cx.assertion.rubric_prompt.as_ref().or_else(|| self.cx.test.options.get("rubricPrompt"));
-        let given =
-            all.and_then(|all| part.parse::<usize>().map_or_else(|_| all.get(part), |at| all.get(at)));
+        let given = given_prompt(self.cx)
+            .and_then(|all| part.parse::<usize>().map_or_else(|_| all.get(part), |at| all.get(at)));
         let given = given.map(|given| given.get("content").unwrap_or(given));
         self.ask_with(label, given, default, own).await
     }
@@ -182,6 +178,27 @@ impl<'a> Judge<'a> {
         let mut result = result.unwrap_or_else(failed);
         result.tokens_used = result.tokens_used.or(self.tokens);
         result
+    }
+}
+
+/// Returns the prompt for graders that the assertion or the test gives.
+fn given_prompt<'a>(cx: &GradingContext<'a>) -> Option<&'a Value> {
+    cx.assertion.rubric_prompt.as_ref().or_else(|| cx.test.options.get("rubricPrompt"))
+}
+
+/// Returns the rubric of an assertion as graders see it: what a list holds is text, and written without spaces. A prompt of the suite's own
+/// may need none.
+///
+/// # Errors
+/// If there is neither a rubric nor a prompt.
+pub fn rubric(cx: &GradingContext<'_>) -> Result<Value> {
+    let is_whole = |item: &Value| item.is_object() || item.is_array();
+    let item = |item: &Value| if is_whole(item) { json!(item.to_string()) } else { item.clone() };
+    match cx.value.filter(|value| !value.is_null() && **value != "") {
+        Some(Value::Array(items)) => Ok(Value::Array(items.iter().map(item).collect())),
+        Some(other) => Ok(other.clone()),
+        None if given_prompt(cx).is_some() => Ok(json!("")),
+        None => Err(GraderError::NoRubric(cx.assertion.full_kind())),
     }
 }
 

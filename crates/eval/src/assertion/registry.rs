@@ -51,8 +51,6 @@ const VALUED: &[&str] = &[
     "ruby",
     "word-count",
     "finish-reason",
-    "llm-rubric",
-    "agent-rubric",
     "search-rubric",
     "pi",
     "g-eval",

@@ -36,7 +36,8 @@ fn search<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
         };
         let id = spec.id.clone();
         let mut judge = Judge::with_model(cx, spec);
-        let asked = judge.ask("search-rubric", SEARCH, &own(cx)).await;
+        let own = own(cx, cx.value.cloned().unwrap_or_default());
+        let asked = judge.ask("search-rubric", SEARCH, &own).await;
         judge.verdict(asked.and_then(|said| search_verdict(cx, &said, &id)))
     }
     .boxed()
@@ -52,9 +53,13 @@ fn agent<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
             }
             Some(spec) => spec,
         };
+        let rubric = match judge::rubric(cx) {
+            Ok(rubric) => rubric,
+            Err(error) => return judge::failed(error),
+        };
         let id = spec.id.clone();
         let mut judge = Judge::with_model(cx, spec);
-        let asked = judge.ask("agent-rubric", AGENT, &own(cx)).await;
+        let asked = judge.ask("agent-rubric", AGENT, &own(cx, rubric)).await;
         judge.verdict(asked.and_then(|said| {
             // What an agent writes on its way may have objects of its own.
             let last = said.as_str().and_then(|text| objects(text).into_iter().rfind(is_verdict));
@@ -67,8 +72,8 @@ fn agent<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
     .boxed()
 }
 
-fn own(cx: &GradingContext<'_>) -> [(&'static str, Value); 2] {
-    [("output", json!(cx.output_text)), ("rubric", cx.value.cloned().unwrap_or_default())]
+fn own(cx: &GradingContext<'_>, rubric: Value) -> [(&'static str, Value); 2] {
+    [("output", json!(cx.output_text)), ("rubric", rubric)]
 }
 
 fn is_verdict(value: &Value) -> bool {
