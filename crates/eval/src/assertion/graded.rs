@@ -134,23 +134,38 @@ fn facts_verdict(cx: &GradingContext<'_>, said: &Value) -> Result<GradingResult>
     let field = |key: &str| {
         parsed.as_ref().and_then(|value| value.get(key)).and_then(Value::as_str).map(str::to_owned)
     };
-    let letter = field("category")
-        .or_else(|| said.split('(').nth(1).and_then(|rest| rest.split(')').next()).map(str::to_owned));
-    let letter = letter.and_then(|text| text.trim().chars().next()).map(|c| c.to_ascii_uppercase());
-    let (name, default, meaning) = match letter {
-        Some('A') => ("subset", 1.0, "the answer's facts are a part of the expert's"),
-        Some('B') => ("superset", 1.0, "the expert's facts are a part of the answer's"),
-        Some('C') => ("agree", 1.0, "the answer has the same facts"),
-        Some('D') => ("disagree", 0.0, "the answer contradicts the expert's"),
-        Some('E') => ("differButFactual", 1.0, "the answers differ, but not in what matters"),
+    let letter = field("category").map(|category| category.trim().to_uppercase());
+    // Older prompts ask for a letter in parentheses, and the reason behind it.
+    let letter = letter.or_else(|| lettered(&said).map(|letter| letter.to_ascii_uppercase().to_string()));
+    let (name, default, meaning) = match letter.as_deref() {
+        Some("A") => ("subset", 1.0, "the answer's facts are a part of the expert's"),
+        Some("B") => ("superset", 1.0, "the expert's facts are a part of the answer's"),
+        Some("C") => ("agree", 1.0, "the answer has the same facts"),
+        Some("D") => ("disagree", 0.0, "the answer contradicts the expert's"),
+        Some("E") => ("differButFactual", 1.0, "the answers differ, but not in what matters"),
         _ => return Err(GraderError::NoCategory(said)),
     };
     let scores = cx.test.options.get("factuality");
     let score = scores.and_then(|scores| scores.get(name)).and_then(Value::as_f64).unwrap_or(default);
     let pass = (score > 0.0) != cx.assertion.negated;
-    let reason = field("reason").unwrap_or_else(|| meaning.to_owned());
+    let reason = match field("category") {
+        Some(_) => field("reason").map(|reason| reason.trim().to_owned()).filter(|reason| !reason.is_empty()),
+        None => {
+            let reason = said.split_once(')').map(|(_, reason)| reason.trim());
+            Some(reason.filter(|reason| !reason.is_empty()).unwrap_or(&said).to_owned())
+        }
+    };
+    let reason = reason.unwrap_or_else(|| meaning.to_owned());
     let score = if cx.assertion.negated { f64::from(u8::from(pass)) } else { score };
     Ok(GradingResult { pass, score, reason, ..GradingResult::default() })
+}
+
+/// The first letter of a category that a parenthesis ends, as in `(A)` and `A)`.
+fn lettered(said: &str) -> Option<char> {
+    let mut pairs = said.chars().zip(said.chars().skip(1));
+    pairs
+        .find(|(letter, end)| matches!(letter, 'a'..='e' | 'A'..='E') && *end == ')')
+        .map(|(letter, _)| letter)
 }
 
 fn g_eval<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {

@@ -37,7 +37,11 @@ fn similar<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
             };
             // One is enough; for `not-` every one must differ.
             let decided = result.pass != cx.assertion.negated;
-            let better = best.as_ref().is_none_or(|best| result.score > best.score);
+            let farther = |best: &GradingResult| match cx.assertion.negated {
+                true => result.score < best.score,
+                false => result.score > best.score,
+            };
+            let better = best.as_ref().is_none_or(farther);
             if decided {
                 return judge.verdict(Ok(result));
             }
@@ -45,9 +49,12 @@ fn similar<'a>(cx: &'a GradingContext<'a>) -> BoxFuture<'a, GradingResult> {
                 best = Some(result);
             }
         }
-        judge.verdict(Ok(best.unwrap_or_else(|| {
-            GradingResult::failed("None of the provided values met the similarity threshold")
-        })))
+        const NONE: &str = "None of the provided values met the similarity threshold";
+        judge.verdict(Ok(match best {
+            Some(best) if best.pass || !cx.value.is_some_and(Value::is_array) => best,
+            Some(best) => GradingResult { reason: NONE.to_owned(), ..best },
+            None => GradingResult::failed(NONE),
+        }))
     }
     .boxed()
 }
@@ -64,22 +71,32 @@ pub fn cosine(a: &[f64], b: &[f64]) -> f64 {
 
 fn compared(cx: &GradingContext<'_>, a: &[f64], b: &[f64]) -> GradingResult {
     let threshold = cx.assertion.threshold.unwrap_or(0.75);
-    let (measure, near, score) = match cx.assertion.kind.as_str() {
+    let is_distance = cx.assertion.kind == "similar:euclidean";
+    let (name, measure, score) = match cx.assertion.kind.as_str() {
         "similar:euclidean" => {
             let distance = a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
-            (distance, distance <= threshold, 1.0 / (1.0 + distance))
+            ("Distance", distance, 1.0 / (1.0 + distance))
         }
-        "similar:dot" => (dot(a, b), dot(a, b) >= threshold, dot(a, b)),
-        _ => {
-            let cosine = cosine(a, b);
-            (cosine, cosine >= threshold, cosine)
-        }
+        "similar:dot" => ("Similarity", dot(a, b), dot(a, b)),
+        _ => ("Similarity", cosine(a, b), cosine(a, b)),
     };
-    let compared = if measure >= threshold { "greater than or equal to" } else { "less than" };
+    let negated = cx.assertion.negated;
+    // What is right at the threshold passes, with `not-` too.
+    let pass = match is_distance == negated {
+        true => measure >= threshold - f64::EPSILON,
+        false => measure <= threshold + f64::EPSILON,
+    };
+    let is_above = pass == (is_distance == negated);
+    let compared = match (is_distance, is_above) {
+        (true, true) => "greater than",
+        (true, false) => "less than or equal to",
+        (false, true) => "greater than or equal to",
+        (false, false) => "less than",
+    };
     GradingResult {
-        pass: near != cx.assertion.negated,
-        score: if cx.assertion.negated { 1.0 - score } else { score },
-        reason: format!("Similarity {measure:.2} is {compared} threshold {}", number::text(threshold)),
+        pass,
+        score: if negated { 1.0 - score } else { score },
+        reason: format!("{name} {measure:.2} is {compared} threshold {}", number::text(threshold)),
         ..GradingResult::default()
     }
 }

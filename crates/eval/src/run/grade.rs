@@ -8,7 +8,7 @@ use super::expand::Plan;
 use crate::assertion::{attack, registry};
 use crate::grading::aggregate::Aggregate;
 use crate::grading::{Grader, GradingContext, RowId};
-use crate::model::{Assertion, GradingResult, Object, ProviderResponse, Row};
+use crate::model::{Assertion, GradingResult, Object, ProviderResponse, Row, number_value};
 use crate::reading::files;
 use crate::reading::node::Node;
 use crate::script::transform;
@@ -282,21 +282,41 @@ impl<'a> RowContext<'a> {
                 ..result
             };
         };
-        let context = json!({
-            "threshold": self.plan.case().threshold, "componentResults": result.component_results, "tokensUsed": result.tokens_used,
-        });
-        let arguments = vec![json!(result.named_scores), context];
+        // Functions look for what is not set as JavaScript has it, and not as null.
+        let mut context =
+            Object::from_iter([("componentResults".to_owned(), json!(result.component_results))]);
+        context.extend(self.plan.case().threshold.map(|at| ("threshold".to_owned(), number_value(at))));
+        context.extend(result.tokens_used.as_ref().map(|tokens| ("tokensUsed".to_owned(), json!(tokens))));
+        let arguments = vec![json!(result.named_scores), Value::Object(context)];
         let outcome = match self.run.workers.invoke(reference, &["func", "get_score"], arguments).await {
-            Ok(value) => serde_json::from_value::<GradingResult>(value.clone())
-                .map_err(|_| format!("it must return `pass`, `score` and `reason`, not {value}")),
+            Ok(value) => over(&result, &value)
+                .ok_or_else(|| format!("it must return `pass`, `score` and `reason`, not {value}")),
             Err(error) => Err(error.to_string()),
         };
         match outcome {
-            Ok(own) => GradingResult { pass: own.pass, score: own.score, reason: own.reason, ..result },
+            Ok(own) => own,
             Err(error) => {
                 let reason = format!("Scoring function error: {error}");
                 GradingResult { pass: false, score: 0.0, reason, ..result }
             }
         }
     }
+}
+
+/// Returns a verdict with what a function of the suite said over it; nothing if it is not one.
+fn over(result: &GradingResult, said: &Value) -> Option<GradingResult> {
+    let is_verdict =
+        said.get("pass")?.is_boolean() && said.get("score")?.is_number() && said.get("reason")?.is_string();
+    let (Value::Object(mut whole), Some(said)) = (json!(result), said.as_object().filter(|_| is_verdict))
+    else {
+        return None;
+    };
+    let mut metadata = result.metadata.clone().unwrap_or_default();
+    metadata.extend(said.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default());
+    whole.extend(said.clone());
+    if !metadata.is_empty() {
+        whole.insert("metadata".to_owned(), Value::Object(metadata));
+    }
+    let whole: GradingResult = serde_json::from_value(Value::Object(whole)).ok()?;
+    Some(GradingResult { row_error: result.row_error.clone(), ..whole })
 }
