@@ -1,7 +1,8 @@
 """A service that plays the models of suites: it speaks their dialects, says what it is asked to, and keeps what it was sent.
 
 A prompt with `<<text>>` has that text as its answer, else the answer is `echo: ` and the prompt. `<<call NAME ARGUMENTS>>` calls a tool, and a
-model that gets what the tool returned says so. `<<items LIST>>` has the items of the list in a reply of `responses`.
+model that gets what the tool returned says so. `<<items LIST>>` has the items of the list in a reply of `responses`, and `<<body REPLY>>` is the
+whole reply.
 """
 
 import email
@@ -43,6 +44,9 @@ def reply(path, asked):
     """The status and the body of the answer to a request."""
     if found := re.match(r"/status/(\d+)", path):
         return int(found[1]), {"error": {"message": f"status {found[1]}"}}
+    for text in texts(asked):
+        if found := re.search(r"<<body (.*?)>>", text, re.DOTALL):
+            return 200, json.loads(found[1])
     if path.endswith("/chat/completions") or "/chat/completions?" in path:
         messages = asked.get("messages", [])
         content = answer([message.get("content") for message in messages])

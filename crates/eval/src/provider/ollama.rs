@@ -131,23 +131,40 @@ impl Dialect for Ollama {
 
 fn read(value: &Value, endpoint: Endpoint) -> ProviderResponse {
     let output = match endpoint {
-        Endpoint::Chat => {
-            let calls = value
-                .pointer("/message/tool_calls")
-                .filter(|calls| calls.as_array().is_some_and(|calls| !calls.is_empty()));
-            calls.or_else(|| value.pointer("/message/content"))
-        }
-        Endpoint::Completion => value.get("response"),
-        Endpoint::Embedding => value.get("embedding"),
+        Endpoint::Chat => said(value),
+        Endpoint::Completion => value.get("response").cloned(),
+        Endpoint::Embedding => value.get("embedding").cloned(),
     };
     let Some(output) = output else { return service::no_output(value) };
     let count = |key: &str| value.get(key).and_then(Value::as_f64);
     ProviderResponse {
-        output: Some(output.clone()),
+        output: Some(output),
         finish_reason: service::finish_reason(value.get("done_reason")),
         token_usage: Some(service::usage(None, count("prompt_eval_count"), count("eval_count"))),
         ..ProviderResponse::default()
     }
+}
+
+/// The answer of a chat: its text, its calls of tools, or both. Arguments are text, as in the OpenAI dialect.
+fn said(value: &Value) -> Option<Value> {
+    let content = value.pointer("/message/content");
+    let calls = value.pointer("/message/tool_calls").and_then(Value::as_array);
+    let Some(calls) = calls.filter(|calls| !calls.is_empty()) else { return content.cloned() };
+    let calls: Vec<Value> = calls
+        .iter()
+        .map(|call| {
+            let arguments = call.pointer("/function/arguments").map(|arguments| match arguments {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            });
+            json!({"function": {"name": call.pointer("/function/name"), "arguments": arguments}})
+        })
+        .collect();
+    let text = content.filter(|content| content.as_str().is_some_and(|text| !text.trim().is_empty()));
+    Some(match text {
+        Some(text) => json!({"content": text, "tool_calls": calls}),
+        None => Value::Array(calls),
+    })
 }
 
 #[cfg(test)]
@@ -186,8 +203,14 @@ mod tests {
         let response = read(&chat, Endpoint::Chat);
         assert_eq!((response.output, response.finish_reason), (Some(json!("yes")), Some("stop".to_owned())));
         assert_eq!(response.token_usage.unwrap().total, Some(7.0));
-        let calls = json!({"message": {"content": "", "tool_calls": [{"function": {"name": "f"}}]}});
-        assert_eq!(read(&calls, Endpoint::Chat).output, Some(json!([{"function": {"name": "f"}}])));
+        let calls = |content: &str| {
+            let calls = json!([{"id": "1", "function": {"index": 0, "name": "f", "arguments": {"a": 1}}}]);
+            let reply = json!({"message": {"content": content, "tool_calls": calls}});
+            read(&reply, Endpoint::Chat).output.unwrap()
+        };
+        let call = json!([{"function": {"name": "f", "arguments": "{\"a\":1}"}}]);
+        assert_eq!(calls(" "), call);
+        assert_eq!(calls("hello"), json!({"content": "hello", "tool_calls": call}));
         assert_eq!(read(&json!({"response": "r"}), Endpoint::Completion).output, Some(json!("r")));
         assert_eq!(read(&json!({"embedding": [1]}), Endpoint::Embedding).output, Some(json!([1])));
         assert!(read(&json!({}), Endpoint::Chat).error.is_some());

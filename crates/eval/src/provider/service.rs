@@ -96,6 +96,11 @@ pub trait Dialect: Send + Sync {
     fn cost(&self, _prices: &Prices, _config: &Object, _usage: &TokenUsage) -> Option<f64> {
         Some(0.0)
     }
+
+    /// Returns what an answer cost beside its tokens, in dollars.
+    fn surcharge(&self, _response: &ProviderResponse, _config: &Object) -> f64 {
+        0.0
+    }
 }
 
 /// A model of a service, with the variables that hold addresses and keys.
@@ -125,7 +130,8 @@ impl<D: Dialect> Service<D> {
             }
         };
         let usage = response.token_usage.as_ref();
-        response.cost = usage.and_then(|usage| self.dialect.cost(&self.prices, config, usage));
+        let cost = usage.and_then(|usage| self.dialect.cost(&self.prices, config, usage));
+        response.cost = cost.map(|cost| cost + self.dialect.surcharge(&response, config));
         Ok(response)
     }
 

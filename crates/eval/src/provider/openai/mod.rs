@@ -219,6 +219,20 @@ impl Dialect for OpenAi {
     fn cost(&self, prices: &Prices, config: &Object, usage: &TokenUsage) -> Option<f64> {
         prices.cost(self.service.name, &self.model, config, usage)
     }
+
+    fn surcharge(&self, response: &ProviderResponse, config: &Object) -> f64 {
+        match (self.endpoint, &response.raw) {
+            _ if self.service.name != "openai" => 0.0,
+            // Models that search before each answer.
+            (Endpoint::Chat, _) if self.model.starts_with("gpt-5-search-api") => 0.01,
+            (Endpoint::Chat, _) if self.model.contains("-search-preview") => 0.025,
+            (Endpoint::Responses, Some(reply)) => {
+                let thinks = reasons(&self.model) || self.model.contains("deep-research");
+                replies::searches(reply, thinks, config)
+            }
+            _ => 0.0,
+        }
+    }
 }
 
 /// Returns the body of a request to a model.

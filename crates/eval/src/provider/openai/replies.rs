@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Endpoint, message};
-use crate::model::{Guardrails, Object, ProviderResponse, TokenUsage};
+use crate::model::{Guardrails, Object, ProviderResponse, TokenUsage, number_value};
 use crate::provider::service;
 use crate::provider::tools::{ToolCall, ToolOutcome, shape};
 use crate::template::value::to_text;
@@ -63,16 +63,52 @@ pub fn read(value: &Value, endpoint: Endpoint, service: &str, config: &Object) -
         log_probs: log_probs(value),
         // Documents of promptfoo have the replies of this endpoint only.
         raw: (endpoint == Endpoint::Responses).then(|| value.clone()),
-        metadata: (endpoint == Endpoint::Responses).then(|| about(value)),
+        metadata: match endpoint {
+            Endpoint::Responses => Some(about(value)),
+            Endpoint::Chat => beside(value),
+            _ => None,
+        },
         ..ProviderResponse::default()
     }
 }
 
-/// The id of a reply, and the model that it is of.
+/// The id of a reply, the model that it is of, and the sources of its texts.
 fn about(reply: &Value) -> Object {
     let named = [("responseId", "id"), ("model", "model")];
     let given = named.iter().filter_map(|(name, key)| Some(((*name).to_owned(), reply.get(*key)?.clone())));
-    given.collect()
+    let mut about: Object = given.collect();
+    let items = reply.get("output").and_then(Value::as_array).into_iter().flatten();
+    let parts = items.filter_map(|item| item.get("content")?.as_array()).flatten();
+    let sources: Vec<Value> =
+        parts.filter_map(|part| part.get("annotations")?.as_array()).flatten().cloned().collect();
+    if !sources.is_empty() {
+        about.insert("annotations".to_owned(), Value::Array(sources));
+    }
+    about
+}
+
+/// All answers, if a chat has several, and the sources of the first.
+fn beside(reply: &Value) -> Option<Object> {
+    let several = |list: &&Value, least: usize| list.as_array().is_some_and(|list| list.len() >= least);
+    let choices = reply.get("choices").filter(|list| several(list, 2));
+    let sources = reply.pointer("/choices/0/message/annotations").filter(|list| several(list, 1));
+    let named = [("choices", choices), ("annotations", sources)];
+    let found = named.into_iter().filter_map(|(name, list)| Some((name.to_owned(), list?.clone())));
+    Some(found.collect()).filter(|found: &Object| !found.is_empty())
+}
+
+/// Returns what searches of the service cost beside the tokens of a reply of the endpoint `responses`, in dollars.
+pub fn searches(reply: &Value, thinks: bool, config: &Object) -> f64 {
+    let tools = config.get("tools").and_then(Value::as_array).into_iter().flatten();
+    let has_new_search = tools.filter_map(|tool| tool.get("type")).any(|kind| kind == "web_search");
+    let search = if has_new_search || thinks { 0.01 } else { 0.025 };
+    let items = reply.get("output").and_then(Value::as_array).into_iter().flatten();
+    let prices = items.map(|item| match item.get("type").and_then(Value::as_str) {
+        Some("web_search_call") if item.pointer("/action/type") == Some(&json!("search")) => search,
+        Some("file_search_call") => 0.0025,
+        _ => 0.0,
+    });
+    prices.sum()
 }
 
 fn log_probs(value: &Value) -> Option<Vec<f64>> {
@@ -133,7 +169,8 @@ pub fn resolved(
 
 /// Returns the texts of a reply of the endpoint `responses`, and whether it refuses. `shown` returns the text in place of a call.
 fn responses_output(value: &Value, shown: impl Fn(&Value) -> Option<String>) -> (Option<Value>, bool) {
-    let Some(items) = value.get("output").and_then(Value::as_array) else { return (None, false) };
+    let items = value.get("output").and_then(Value::as_array).filter(|items| !items.is_empty());
+    let Some(items) = items else { return (None, false) };
     let (mut texts, mut refusal) = (Vec::new(), None);
     for item in items {
         let text = |key: &str| item.get(key).map(to_text).unwrap_or_default();
@@ -158,8 +195,12 @@ fn responses_output(value: &Value, shown: impl Fn(&Value) -> Option<String>) -> 
                     texts.push(format!("Reasoning: {}", parts.join("\n")));
                 }
             }
-            Some("web_search_call") => texts.push(searched(item)),
-            Some("code_interpreter_call") => texts.push(format!("Code Interpreter: {}", text("code"))),
+            Some("web_search_call") => texts.push(searched(item) + &failure(item)),
+            Some("code_interpreter_call") => {
+                let code = Some(text("code")).filter(|code| !matches!(code.as_str(), "" | "null"));
+                let code = code.unwrap_or_else(|| "Running code...".to_owned());
+                texts.push(format!("Code Interpreter: {code}{}", failure(item)));
+            }
             Some("mcp_list_tools") => {
                 let tools = item.get("tools").map(|tools| format!("{tools:#}")).unwrap_or_default();
                 texts.push(format!("MCP Tools from {}: {tools}", text("server_label")));
@@ -185,6 +226,12 @@ fn responses_output(value: &Value, shown: impl Fn(&Value) -> Option<String>) -> 
     (Some(Value::String(texts.join("\n"))), false)
 }
 
+/// The reason why a tool of the service failed, if it did.
+fn failure(item: &Value) -> String {
+    let error = item.get("error").filter(|error| item["status"] == "failed" && !error.is_null());
+    error.map(|error| format!(" (Error: {})", to_text(error))).unwrap_or_default()
+}
+
 /// The text that stands for a search.
 fn searched(item: &Value) -> String {
     let of = |key: &str| item.pointer(&format!("/action/{key}")).map(to_text).unwrap_or_default();
@@ -202,13 +249,33 @@ fn searched(item: &Value) -> String {
 
 fn usage(value: &Value) -> TokenUsage {
     let usage = value.get("usage");
-    let number = |keys: [&str; 2]| keys.iter().find_map(|key| usage?.get(*key)?.as_f64());
+    let number = |paths: &[&str]| {
+        paths.iter().find_map(|path| usage?.pointer(&format!("/{path}"))?.as_f64()).map(number_value)
+    };
+    let detail = |kind: &str| {
+        let [chat, responses] = ["completion_tokens_details", "output_tokens_details"];
+        number(&[&format!("{chat}/{kind}"), &format!("{responses}/{kind}")])
+    };
+    let read = number(&[
+        "prompt_tokens_details/cached_tokens",
+        "input_tokens_details/cached_tokens",
+        "cached_tokens",
+    ]);
+    let details = [
+        ("reasoning", detail("reasoning_tokens")),
+        ("acceptedPrediction", detail("accepted_prediction_tokens")),
+        ("rejectedPrediction", detail("rejected_prediction_tokens")),
+        ("cacheReadInputTokens", read.filter(|read| read.as_f64() > Some(0.0))),
+    ];
+    let details = details.into_iter().filter_map(|(name, count)| Some((name.to_owned(), count?)));
+    let count = |paths: &[&str]| number(paths).and_then(|count| count.as_f64());
     TokenUsage {
-        total: number(["total_tokens", "total_tokens"]),
-        prompt: number(["prompt_tokens", "input_tokens"]),
-        completion: number(["completion_tokens", "output_tokens"]),
-        num_requests: Some(1.0),
-        ..TokenUsage::default()
+        completion_details: Some(details.collect()).filter(|details: &Object| !details.is_empty()),
+        ..service::usage(
+            count(&["total_tokens"]),
+            count(&["prompt_tokens", "input_tokens"]),
+            count(&["completion_tokens", "output_tokens"]),
+        )
     }
 }
 
@@ -231,11 +298,56 @@ mod tests {
         let responses =
             json!({"output": [{"type": "message", "content": [{"type": "output_text", "text": "ok"}]}]});
         assert_eq!(read(&responses, Endpoint::Responses, "openai", &Object::new()).output, Some(json!("ok")));
+        let failed = json!({"type": "web_search_call", "status": "failed", "error": "late", "action": {"type": "search", "query": "q"}});
+        let ran = json!({"type": "code_interpreter_call", "code": null});
+        let tools = read(&json!({"output": [failed, ran]}), Endpoint::Responses, "openai", &Object::new());
+        let shown = "Web Search: \"q\" (Error: late)\nCode Interpreter: Running code...";
+        assert_eq!(tools.output, Some(json!(shown)));
+        let cut = json!({"output": [], "status": "incomplete"});
+        assert!(read(&cut, Endpoint::Responses, "openai", &Object::new()).error.is_some());
         let moderated = json!({"results": [{
             "flagged": true, "categories": {"hate": false, "self-harm/intent": true}, "category_scores": {"hate": 0.1, "self-harm/intent": 0.9},
         }]});
         let flag =
             json!([{"code": "self-harm/intent", "description": "self-harm/intent", "confidence": 0.9}]);
         assert_eq!(read(&moderated, Endpoint::Moderation, "openai", &Object::new()).output, Some(flag));
+    }
+
+    #[test]
+    fn sources_and_other_answers_are_kept() {
+        let of = |value: Value, endpoint| read(&value, endpoint, "openai", &Object::new()).metadata;
+        let source = json!({"type": "url_citation", "url": "http://a"});
+        let message = json!({"content": "ok", "annotations": [source]});
+        let choices = json!([{"message": message}, {"message": {"content": "other"}}]);
+        let kept = of(json!({"choices": choices}), Endpoint::Chat).unwrap();
+        assert_eq!(json!(kept), json!({"choices": choices, "annotations": [source]}));
+        assert_eq!(of(json!({"choices": [{"message": {"content": "ok"}}]}), Endpoint::Chat), None);
+        let part = json!({"type": "output_text", "text": "ok", "annotations": [source]});
+        let reply = json!({"id": "r", "output": [{"type": "message", "content": [part]}]});
+        let kept = of(reply, Endpoint::Responses).unwrap();
+        assert_eq!(json!(kept), json!({"responseId": "r", "annotations": [source]}));
+    }
+
+    #[test]
+    fn searches_have_a_price() {
+        let search = json!({"type": "web_search_call", "action": {"type": "search"}});
+        let open = json!({"type": "web_search_call", "action": {"type": "open_page"}});
+        let reply = json!({"output": [search, open, {"type": "file_search_call"}]});
+        let new = json!({"tools": [{"type": "web_search"}]});
+        assert_eq!(searches(&reply, false, &Object::new()), 0.025 + 0.0025);
+        assert_eq!(searches(&reply, true, &Object::new()), 0.01 + 0.0025);
+        assert_eq!(searches(&reply, false, new.as_object().unwrap()), 0.01 + 0.0025);
+    }
+
+    #[test]
+    fn details_of_tokens_are_kept() {
+        let counts = json!({
+            "input_tokens": 10, "output_tokens": 5, "input_tokens_details": {"cached_tokens": 4},
+            "output_tokens_details": {"reasoning_tokens": 3},
+        });
+        let usage = usage(&json!({"usage": counts}));
+        assert_eq!(usage.total, Some(15.0));
+        let details = json!({"reasoning": 3, "cacheReadInputTokens": 4});
+        assert_eq!(usage.completion_details.as_ref(), details.as_object());
     }
 }
