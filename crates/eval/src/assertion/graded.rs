@@ -71,28 +71,27 @@ pub(super) fn object_in(said: &Value) -> Option<Value> {
 
 pub(super) fn rubric_verdict(cx: &GradingContext<'_>, said: &Value) -> Result<GradingResult> {
     let parsed = object_in(said).ok_or_else(|| GraderError::NotJson(to_text(said)))?;
-    let truth = |value: &Value| match value {
+    let says_yes = |said: &Value| match said {
         Value::Bool(truth) => *truth,
-        Value::String(text) => matches!(text.to_lowercase().as_str(), "true" | "yes" | "pass" | "1"),
-        Value::Number(n) => n.as_f64() != Some(0.0),
-        _ => false,
+        said => matches!(to_text(said).to_lowercase().as_str(), "true" | "yes" | "pass" | "y"),
     };
     let given = parsed.get("score").map(to_number).filter(|score| score.is_finite());
-    let mut pass = parsed.get("pass").is_none_or(truth);
+    let mut pass = parsed.get("pass").filter(|said| !said.is_null()).is_none_or(says_yes);
     let score = given.unwrap_or(f64::from(u8::from(pass)));
     if let Some(threshold) = cx.assertion.threshold {
         pass = pass && score >= threshold;
     }
-    let reason = parsed.get("reason").map(to_text).unwrap_or_else(|| {
-        if pass {
-            "Grading passed".to_owned()
-        } else {
-            format!("Score {} below threshold", number::text(score))
+    let reason = parsed.get("reason").filter(|reason| !reason.is_null()).map(to_text);
+    let reason = reason.filter(|reason| !reason.is_empty()).unwrap_or_else(|| match cx.assertion.threshold {
+        _ if pass => "Grading passed".to_owned(),
+        Some(threshold) => {
+            format!("Score {} below threshold {}", number::text(score), number::text(threshold))
         }
+        None => format!("The grader says no, with score {}", number::text(score)),
     });
     Ok(GradingResult {
         pass: pass != cx.assertion.negated,
-        score: if cx.assertion.negated { 1.0 - score } else { score },
+        score: if cx.assertion.negated { (1.0 - score).clamp(0.0, 1.0) } else { score },
         reason,
         ..GradingResult::default()
     })
