@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from neutral import ENVIRONMENT
 from verdicts import CASES, HERE, run
 
 DIFFERENCES = tomllib.loads((HERE / "differences.toml").read_text())
@@ -94,6 +95,25 @@ def test_webhooks_decide(sandcove, tmp_path):
         found = run(program, case)
         assert [[row["success"], row["score"]] for row in found["rows"]] == [expected for *_, expected in rows]
     server.shutdown()
+
+
+def test_verdicts_of_rubrics_show_the_prompt(sandcove, tmp_path):
+    grader = '{"pass": true, "reason": "fine"} for {{ output }} by {{ rubric }}'
+    rubric = {"type": "llm-rubric", "value": "politeness", "provider": "echo", "rubricPrompt": grader}
+    suite = {"prompts": ["hello"], "providers": ["echo"], "tests": [{"assert": [rubric]}]}
+    (tmp_path / "rubric.yaml").write_text(json.dumps(suite))
+    programs = [sandcove]
+    if "PROMPTFOO_ENTRYPOINT" in os.environ:
+        programs.append(["node", os.environ["PROMPTFOO_ENTRYPOINT"]])
+    for program in programs:
+        out = tmp_path / "out.json"
+        environment = {**os.environ, **ENVIRONMENT, "PROMPTFOO_CONFIG_DIR": str(tmp_path)}
+        command = [*program, "eval", "-c", "rubric.yaml", "-o", str(out), "--no-cache"]
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+        [row] = json.loads(out.read_text())["results"]["results"]
+        [verdict] = row["gradingResult"]["componentResults"]
+        shown = verdict["metadata"]["renderedGradingPrompt"]
+        assert shown == '{"pass": true, "reason": "fine"} for hello by politeness'
 
 
 RUBY = """

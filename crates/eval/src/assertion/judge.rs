@@ -55,18 +55,23 @@ fn grader(cx: &GradingContext<'_>, role: Role<'_>, label: &str) -> Result<Provid
     named(cx, role).map_or_else(|| default_grader(cx, role, label), Ok)
 }
 
+/// Labels of questions whose verdicts show the prompt.
+const SHOWN: &[&str] = &["llm-rubric", "agent-rubric", "trajectory:goal-success"];
+
 /// Asks models for the verdict of one assertion, and adds up the tokens.
 pub struct Judge<'a> {
     cx: &'a GradingContext<'a>,
     /// The model that is asked, whatever the suite names.
     model: Option<ProviderSpec>,
     tokens: Option<TokenUsage>,
+    /// The prompt of a rubric, which the verdict shows.
+    rubric: Option<String>,
 }
 
 impl<'a> Judge<'a> {
     /// Starts with no tokens, for one assertion.
     pub fn new(cx: &'a GradingContext<'a>) -> Self {
-        Self { cx, model: None, tokens: None }
+        Self { cx, model: None, tokens: None, rubric: None }
     }
 
     /// As [`new`](Self::new), with a model that was chosen for the type of assertion.
@@ -127,6 +132,7 @@ impl<'a> Judge<'a> {
         let shown = |value: &Value| if value.is_array() { value.clone() } else { json!(to_text(value)) };
         vars.extend(own.iter().map(|(name, value)| ((*name).to_owned(), shown(value))));
         let text = graders_prompt(self.cx, given, default, &vars)?;
+        self.rubric = SHOWN.contains(&label).then(|| text.clone());
         self.call(Role::Text, label, &text, &vars).await
     }
 
@@ -175,7 +181,16 @@ impl<'a> Judge<'a> {
 
     /// The verdict, with the tokens it took.
     pub fn verdict(self, result: Result<GradingResult>) -> GradingResult {
-        let mut result = result.unwrap_or_else(failed);
+        let mut result = match (result, self.rubric) {
+            (Ok(mut verdict), Some(rubric)) => {
+                verdict
+                    .metadata
+                    .get_or_insert_default()
+                    .insert("renderedGradingPrompt".to_owned(), json!(rubric));
+                verdict
+            }
+            (result, _) => result.unwrap_or_else(failed),
+        };
         result.tokens_used = result.tokens_used.or(self.tokens);
         result
     }

@@ -145,6 +145,10 @@ impl Dialect for Azure {
         &self.id
     }
 
+    fn shown_as(&self) -> Option<String> {
+        Some(format!("azure:{}", self.deployment))
+    }
+
     fn request(&self, prompt: &str, config: &Object, env: &Env) -> Result<Request, CallError> {
         let url = self.url(config, env)?;
         let Some(key) = service::key(config, env, VARIABLES_OF_KEYS) else {
@@ -270,5 +274,6 @@ mod tests {
         assert!(matches!(Azure::parse("azure:chat"), Some(Err(CallError::NoModel(_)))));
         assert!(matches!(Azure::parse("azure:realtime:d"), Some(Err(CallError::UnsupportedEndpoint { .. }))));
         assert_eq!(Azure::parse("openai:x"), None);
+        assert_eq!(azure("azureopenai:responses:d").shown_as().as_deref(), Some("azure:d"));
     }
 }

@@ -149,7 +149,7 @@ impl OpenAi {
         let base = service::text(config, "apiHost")
             .map(host)
             .or_else(|| service::text(config, "apiBaseUrl"))
-            .or_else(|| env.get("OPENAI_API_HOST").filter(|_| self.service.name == "openai").map(host))
+            .or_else(|| env.get(self.service.host_variable()?).map(host))
             .or_else(|| self.service.address_variables().iter().find_map(|name| env.get(name)))
             .unwrap_or_else(|| self.service.url.to_owned());
         format!("{}/{}", base.trim_end_matches('/'), self.endpoint.path())
@@ -162,7 +162,14 @@ impl Dialect for OpenAi {
     }
 
     fn shown_as(&self) -> Option<String> {
-        (self.service.name == "openai").then(|| format!("openai:{}", self.model))
+        let (name, model) = (self.service.name, &self.model);
+        let is_chat = self.endpoint == Endpoint::Chat;
+        match name {
+            "openai" | "localai" => Some(format!("{name}:{model}")),
+            "litellm" | "llamaapi" | "mistral" | "moonshot" if is_chat => Some(format!("{name}:{model}")),
+            "novita" if is_chat => Some(format!("{name}:chat:{model}")),
+            _ => None,
+        }
     }
 
     fn moderates(&self) -> bool {
@@ -425,9 +432,27 @@ mod tests {
         assert_eq!(model("fireworks:m").url(&none, &own), "http://host/v1/chat/completions");
         let own = env("LMSTUDIO_BASE_URL", "http://host/v1");
         assert_eq!(model("lmstudio:m").url(&none, &own), "http://host/v1/chat/completions");
+        let own = env("MISTRAL_API_HOST", "host");
+        assert_eq!(model("mistral:m").url(&none, &own), "https://host/v1/chat/completions");
+        let own = env("LITELLM_API_BASE", "http://host");
+        assert_eq!(model("litellm:m").url(&none, &own), "http://host/chat/completions");
         let own = env("OPENAI_API_HOST", "host");
         assert_eq!(model("openai:m").url(&none, &own), "https://host/v1/chat/completions");
         assert_ne!(model("groq:m").url(&none, &own), "https://host/v1/chat/completions");
+    }
+
+    #[test]
+    fn results_show_models_without_the_endpoint() {
+        for (id, shown) in [
+            ("openai:chat:m", Some("openai:m")),
+            ("mistral:chat:m", Some("mistral:m")),
+            ("mistral:embedding:m", None),
+            ("localai:completion:m", Some("localai:m")),
+            ("novita:m", Some("novita:chat:m")),
+            ("groq:m", None),
+        ] {
+            assert_eq!(model(id).shown_as().as_deref(), shown, "{id}");
+        }
     }
 
     #[test]

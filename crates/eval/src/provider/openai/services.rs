@@ -48,9 +48,19 @@ pub const SERVICES: &[OpenAiService] = &[
 ];
 
 impl OpenAiService {
+    /// Returns the variable that may hold the host, where the service has one.
+    pub fn host_variable(&self) -> Option<&'static str> {
+        match self.name {
+            "openai" => Some("OPENAI_API_HOST"),
+            "mistral" => Some("MISTRAL_API_HOST"),
+            _ => None,
+        }
+    }
+
     /// Returns the variables that may hold the address, in their order.
-    pub fn address_variables(&self) -> [String; 2] {
+    pub fn address_variables(&self) -> [String; 3] {
         let name = self.name.to_uppercase();
-        [format!("{name}_API_BASE_URL"), format!("{name}_BASE_URL")]
+        // The last is LiteLLM's.
+        ["API_BASE_URL", "BASE_URL", "API_BASE"].map(|kind| format!("{name}_{kind}"))
     }
 }
