@@ -2,7 +2,7 @@
 
 A prompt with `<<text>>` has that text as its answer, else the answer is `echo: ` and the prompt. `<<call NAME ARGUMENTS>>` calls a tool, and a
 model that gets what the tool returned says so. `<<items LIST>>` has the items of the list in a reply of `responses`, and `<<body REPLY>>` is the
-whole reply.
+whole reply, with the status that it has as `status_code`.
 """
 
 import email
@@ -46,7 +46,8 @@ def reply(path, asked):
         return int(found[1]), {"error": {"message": f"status {found[1]}"}}
     for text in texts(asked):
         if found := re.search(r"<<body (.*?)>>", text, re.DOTALL):
-            return 200, json.loads(found[1])
+            sent = json.loads(found[1])
+            return sent.pop("status_code", 200), sent
     if path.endswith("/chat/completions") or "/chat/completions?" in path:
         messages = asked.get("messages", [])
         content = answer([message.get("content") for message in messages])

@@ -12,7 +12,7 @@ use super::prices::Prices;
 use super::service::{self, Dialect};
 use super::tools::{self, ToolCall, ToolOutcome};
 use crate::calling::CallError;
-use crate::calling::transport::Request;
+use crate::calling::transport::{Request, ServiceReply};
 use crate::model::{Object, ProviderResponse, TokenUsage};
 use crate::reading::Env;
 use services::{OpenAiService, SERVICES};
@@ -198,6 +198,13 @@ impl Dialect for OpenAi {
 
     fn read(&self, reply: &Value, config: &Object) -> ProviderResponse {
         replies::read(reply, self.endpoint, self.service.name, config)
+    }
+
+    /// A service that takes a prompt for an attack has refused it.
+    fn read_refusal(&self, reply: &ServiceReply) -> Option<ProviderResponse> {
+        let is_refused = reply.value.pointer("/error/code") == Some(&json!("invalid_prompt"));
+        let answers = [Endpoint::Chat, Endpoint::Responses].contains(&self.endpoint);
+        (is_refused && answers).then(|| replies::refused(reply.status, &reply.value, self.endpoint))
     }
 
     fn tool(&self, tool: &Value) -> Option<Value> {

@@ -1,5 +1,6 @@
 //! Replies in the OpenAI dialect.
 
+use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Endpoint, message};
@@ -69,6 +70,22 @@ pub fn read(value: &Value, endpoint: Endpoint, service: &str, config: &Object) -
             _ => None,
         },
         ..ProviderResponse::default()
+    }
+}
+
+/// Returns the answer of a service that does not let a prompt reach the model.
+pub fn refused(status: u16, value: &Value, endpoint: Endpoint) -> ProviderResponse {
+    let phrase = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
+    let text = format!("API error: {status} {}\n{value}", phrase.unwrap_or_default());
+    ProviderResponse {
+        is_refusal: Some(true),
+        guardrails: (endpoint == Endpoint::Chat).then(|| Guardrails {
+            flagged: Some(true),
+            flagged_input: Some(true),
+            ..Guardrails::default()
+        }),
+        token_usage: value.get("usage").map(|_| usage(value)),
+        ..ProviderResponse::text(text)
     }
 }
 
@@ -326,6 +343,18 @@ mod tests {
         let reply = json!({"id": "r", "output": [{"type": "message", "content": [part]}]});
         let kept = of(reply, Endpoint::Responses).unwrap();
         assert_eq!(json!(kept), json!({"responseId": "r", "annotations": [source]}));
+    }
+
+    #[test]
+    fn prompts_that_are_refused_have_an_answer() {
+        let said = json!({"error": {"code": "invalid_prompt", "message": "no"}});
+        let response = refused(400, &said, Endpoint::Chat);
+        assert_eq!(response.output, Some(json!(format!("API error: 400 Bad Request\n{said}"))));
+        assert_eq!(
+            (response.is_refusal, response.guardrails.unwrap().flagged_input),
+            (Some(true), Some(true))
+        );
+        assert_eq!(refused(400, &said, Endpoint::Responses).guardrails, None);
     }
 
     #[test]
