@@ -1,5 +1,7 @@
 //! Asking a model for a verdict: which model, with which prompt.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::error::{GraderError, Result};
@@ -217,6 +219,22 @@ pub fn rubric(cx: &GradingContext<'_>) -> Result<Value> {
     }
 }
 
+/// Returns the template of a grader's prompt: text, a chat or a file of the suite below `base`, else the default.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn template(base: &Path, given: Option<&Value>, default: &str) -> Result<String> {
+    Ok(match given {
+        Some(Value::String(path)) if path.starts_with("file://") => {
+            let path = crate::reading::files::resolve(base, path);
+            std::fs::read_to_string(&path).map_err(|error| GraderError::ReadPrompt { path, error })?
+        }
+        Some(Value::String(text)) => text.clone(),
+        Some(chat) => chat.to_string(),
+        None => default.to_owned(),
+    })
+}
+
 /// The prompt for a grader.
 fn graders_prompt(
     cx: &GradingContext<'_>,
@@ -224,15 +242,7 @@ fn graders_prompt(
     default: &str,
     vars: &Object,
 ) -> Result<String> {
-    let raw = match given {
-        Some(Value::String(path)) if path.starts_with("file://") => {
-            let path = crate::reading::files::resolve(cx.workers.base(), path);
-            std::fs::read_to_string(&path).map_err(|error| GraderError::ReadPrompt { path, error })?
-        }
-        Some(Value::String(text)) => text.clone(),
-        Some(chat) => chat.to_string(),
-        None => default.to_owned(),
-    };
+    let raw = template(cx.workers.base(), given, default)?;
     let templates = Templates::new(cx.workers.env().own().clone()).with_base(cx.workers.base());
     Ok(prompt::prompt(&templates, &raw, vars, prompt::Switches::default())?)
 }

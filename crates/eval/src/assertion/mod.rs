@@ -5,7 +5,7 @@ mod conversation;
 mod error;
 mod graded;
 mod html;
-mod judge;
+pub mod judge;
 mod labels;
 mod measure;
 pub mod meteor;

@@ -4,11 +4,13 @@ use serde_json::{Value, json};
 
 use super::Run;
 use super::error::RowError;
+use crate::assertion::judge;
 use crate::calling::spec::ProviderSpec;
 use crate::calling::{Call, Role};
 use crate::config::assertions;
 use crate::grading::aggregate::{add_tokens, counted_usage, zero_tokens};
 use crate::model::{Assertion, Failure, GradingResult, Object, Row, TokenUsage};
+use crate::template::prompt;
 use crate::template::value::{to_number, to_text};
 
 /// Whether a test asks for its rows to be compared.
@@ -159,7 +161,14 @@ async fn select_best(run: &Run, assertion: &Assertion, rows: &[Row]) -> Vec<Grad
         .iter()
         .map(|row| row.response.as_ref().and_then(|response| response.output.clone()).unwrap_or_default())
         .collect();
-    let (text, tokens) = match ask(run, assertion, first, &criteria, &outputs).await {
+    let options = first.test_case.get("options");
+    let given =
+        assertion.rubric_prompt.as_ref().or_else(|| options.and_then(|options| options.get("rubricPrompt")));
+    let template = match judge::template(run.workers.base(), given, SELECT) {
+        Ok(template) => template,
+        Err(error) => return all(&GradingResult::failed(error.to_string())),
+    };
+    let (text, tokens) = match ask(run, assertion, first, &template, &criteria, &outputs).await {
         Ok(answer) => answer,
         Err(error) => return all(&GradingResult::failed(error.to_string())),
     };
@@ -181,6 +190,7 @@ async fn ask(
     run: &Run,
     assertion: &Assertion,
     row: &Row,
+    template: &str,
     criteria: &str,
     outputs: &[Value],
 ) -> Result<(String, Option<TokenUsage>), RowError> {
@@ -193,8 +203,7 @@ async fn ask(
     let mut vars = row.vars.clone();
     vars.insert("outputs".to_owned(), json!(outputs));
     vars.insert("criteria".to_owned(), json!(criteria));
-    let template = assertion.rubric_prompt.as_ref().and_then(Value::as_str).unwrap_or(SELECT);
-    let text = run.templates.render(template, &vars)?;
+    let text = prompt::prompt(&run.templates, template, &vars, prompt::Switches::default())?;
     let context = json!({"vars": vars, "prompt": {"raw": text, "label": "select-best"}});
     let call = Call { prompt: &text, vars: &vars, config: &spec.config, context: &context };
     // A repetition is a test of its own here.
