@@ -50,11 +50,14 @@ def test_the_language_of_a_context_is_normalised(code, given, kept):
     code.remove_code_context(made)
 
 
-def test_a_missing_directory_is_no_error(code):
-    made = code.create_code_context(cwd="/no/such/place")
-    assert made.cwd == "/no/such/place"
-    assert code.run_code("1 + 1", context=made).text == "2"
-    code.remove_code_context(made)
+@pytest.mark.parametrize("language, where", [("python", "import os; print(os.getcwd())"), ("javascript", "console.log(process.cwd())"), ("bash", "pwd")])
+def test_a_missing_directory_is_no_error(code, language, where):
+    """The kernel starts where others do: files that it writes with a relative path landed in the root directory."""
+    for cwd, at in (("/no/such/place", "/home/user"), ("~", "/home/user"), ("/etc/hostname", "/home/user"), (".config/..", "/home/user"), ("../../tmp", "/tmp")):
+        made = code.create_code_context(cwd=cwd, language=language)
+        assert made.cwd == cwd
+        assert code.run_code(where, context=made).logs.stdout == [f"{at}\n"], cwd
+        code.remove_code_context(made)
 
 
 def test_an_unknown_language_says_how_to_get_it(code):

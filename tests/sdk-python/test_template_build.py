@@ -258,6 +258,12 @@ def test_the_default_base_is_the_built_in_one(builds):  # noqa: F811
     assert builds.run(built, "cat /note; id -un; pwd") == f"{note} 2\nuser\n/home/user\n"
 
 
+def test_another_user_works_in_the_directory_of_the_usual_one(builds):  # noqa: F811
+    """Where a Dockerfile names none, clients make it the working directory of the template."""
+    built = builds.build(builds.template().from_dockerfile(f"FROM e2bdev/base\nRUN useradd -m app\nUSER app\nRUN echo {mark()} > ~/note"))
+    assert builds.run(built, "id -un; pwd; cd; pwd") == "app\n/home/user\n/home/app\n"
+
+
 SERVE = "python3 -m http.server 8123"
 
 

@@ -242,6 +242,13 @@ def test_resources_that_are_none(builds, members, text):  # noqa: F811
     assert answer.status_code == 400 and text in answer.json()["message"], answer.text
 
 
+@pytest.mark.parametrize("call", [("POST", "/sandboxes"), ("POST", "/v3/templates"), ("POST", "/volumes")])
+def test_a_list_is_no_body(builds, call):  # noqa: F811
+    """Its elements were taken for members, in the order in which the server has them."""
+    answer = builds.call(*call, ["base"])
+    assert (answer.status_code, answer.json()["message"]) == (400, "validation error: invalid type: array, expected an object")
+
+
 def test_no_name_is_an_error(builds):  # noqa: F811
     answer = builds.call("POST", "/v3/templates", {})
     assert (answer.status_code, answer.json()["message"]) == (400, "Name is required")

@@ -51,7 +51,9 @@ fn with_own_names(present: &str, hostname: &str) -> String {
             let _ = writeln!(text, "{address}\t{rest}");
         }
     }
-    let _ = writeln!(text, "{OWN_ADDRESS}\t{hostname}");
+    // The whole name first: the first one is what `hostname -f` prints.
+    let short = hostname.split_once('.').map_or_else(String::new, |(short, _)| format!(" {short}"));
+    let _ = writeln!(text, "{OWN_ADDRESS}\t{hostname}{short}");
     let _ = writeln!(text, "{METADATA_ADDRESS}\t{EVENTS_NAME}");
     text
 }
@@ -63,8 +65,8 @@ mod tests {
     #[test]
     fn an_empty_host_table_gets_all_names() {
         let expected = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n\
-                        127.0.1.1\te2b\n192.0.2.1\tevents.e2b.local\n";
-        assert_eq!(with_own_names("", "e2b"), expected);
+                        127.0.1.1\te2b.local e2b\n192.0.2.1\tevents.e2b.local\n";
+        assert_eq!(with_own_names("", "e2b.local"), expected);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::json;
 use crate::error::{Error, Result};
 
 /// A generated message, readable and writable in both encodings.
@@ -68,7 +69,7 @@ impl Codec {
     /// Reads one message.
     pub fn decode<M: Message>(self, payload: Bytes) -> Result<M> {
         match self {
-            Self::Json => serde_json::from_slice(&payload).map_err(|e| e.to_string()),
+            Self::Json => json::decode(&payload).map_err(|e| e.to_string()),
             Self::Proto => M::decode(payload).map_err(|e| e.to_string()),
         }
         .map_err(|e| Error::invalid_argument(format!("failed to read the message: {e}")))

@@ -14,6 +14,7 @@ pub mod codec;
 pub mod envelope;
 mod exchange;
 pub mod headers;
+mod json;
 mod keepalive;
 mod router;
 

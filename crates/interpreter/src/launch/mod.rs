@@ -6,10 +6,10 @@ mod zygote;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::config::Config;
+use crate::config::{Config, DEFAULT_DIRECTORY};
 use crate::jupyter::{self, Kernelspec};
 use crate::kernel::request::{Request, environment_block};
 use crate::kernel::{Kernel, StartError};
@@ -45,8 +45,9 @@ impl Launcher {
         self.host(language).is_some()
     }
 
-    /// Starts a kernel of `language` in `directory`, or where it happens to start if there is no such directory.
+    /// Starts a kernel of `language` in `directory`, or in [`DEFAULT_DIRECTORY`] if there is no such one (contract: interpreter, section 2).
     pub async fn start(&self, language: &Language, directory: &Path) -> Result<Kernel, StartError> {
+        let directory = &existing(directory);
         let kernel = match self.host(language) {
             Some(Host::Python) => {
                 let kernel = self.zygote.start_kernel().await?;
@@ -122,4 +123,11 @@ impl Host {
             Self::Program(program) | Self::Fallback(program) => program.is_installed(environment),
         }
     }
+}
+
+/// The directory that a kernel starts in for a client that asks for `directory`.
+fn existing(directory: &Path) -> PathBuf {
+    let home = Path::new(DEFAULT_DIRECTORY);
+    let directory = home.join(directory);
+    if directory.is_dir() { directory } else { home.to_owned() }
 }

@@ -9,13 +9,19 @@ use crate::rpc::Id;
 
 /// Directory for the results of programs that `DataAnalysis` runs. It watches the directory before each of them, and its template had it.
 const ARTIFACTS: &str = "/home/user/artifacts";
+/// Account that programs run as.
+const DEFAULT_USER: &str = "user";
 
 /// Watches a directory: answers when changes are noticed, and then sends them.
 pub(super) async fn watch(session: &Session, id: Option<Id>, subscription: &str, path: &str) {
     let sandbox = session.guest.sandbox();
     let mut watched = sandbox.watch_directory(path).await;
-    if watched.is_err() && path == ARTIFACTS && sandbox.make_directory(path).await.is_ok() {
-        watched = sandbox.watch_directory(path).await;
+    if watched.is_err() && path == ARTIFACTS {
+        // The programs that write into it do not run as root.
+        let made = sandbox.clone().with_directory_user(DEFAULT_USER).make_directory(path).await;
+        if made.is_ok() {
+            watched = sandbox.watch_directory(path).await;
+        }
     }
     let mut watch = match watched {
         Ok(watch) => watch,

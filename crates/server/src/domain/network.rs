@@ -172,14 +172,14 @@ fn check(network: &Network) -> Result<(), InvalidNetwork> {
     let deny: &[String] = network.deny_out.as_deref().unwrap_or_default();
     for entry in deny {
         let (address, prefix) = parse_range(entry).ok_or_else(|| InvalidNetwork::Denied(entry.clone()))?;
-        if address.is_unspecified() && prefix != 0 {
+        if address.is_unspecified() && (prefix != 0 || address.is_ipv6()) {
             return Err(InvalidNetwork::Unspecified(entry.clone()));
         }
     }
     let denies_all = deny.iter().any(|entry| entry == EVERYTHING);
     for entry in network.allow_out.iter().flatten() {
         match parse_range(entry) {
-            Some((address, prefix)) if address.is_unspecified() && prefix != 0 => {
+            Some((address, prefix)) if address.is_unspecified() && (prefix != 0 || address.is_ipv6()) => {
                 return Err(InvalidNetwork::Unspecified(entry.clone()));
             }
             Some(_) => {}
@@ -290,7 +290,9 @@ mod tests {
         for bad in ["example.com", "1.2.3", "1.2.3.4/33", "x"] {
             assert_eq!(rules(&[], &[bad]), Err(InvalidNetwork::Denied(bad.into())));
         }
-        assert_eq!(rules(&[], &["0.0.0.0"]), Err(InvalidNetwork::Unspecified("0.0.0.0".into())));
+        for bad in ["0.0.0.0", "::", "::/0", "0:0::0/0"] {
+            assert_eq!(rules(&[], &[bad]), Err(InvalidNetwork::Unspecified(bad.into())));
+        }
         assert!(rules(&["10.0.0.0/8", "0.0.0.0/0"], &["0.0.0.0/0", "1.1.1.1", "::1"]).is_ok());
     }
 

@@ -17,7 +17,7 @@ pub use crate::error::ON_REQUEST;
 /// Processes and threads a sandbox may have.
 pub(crate) const MAX_PIDS: u32 = 1024;
 /// The host name inside every sandbox.
-const HOSTNAME: &str = "e2b";
+const HOSTNAME: &str = "e2b.local";
 
 /// A build of a template: everything a sandbox is made from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

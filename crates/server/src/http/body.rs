@@ -82,5 +82,9 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     if bytes.trim_ascii().is_empty() {
         return Err(Error::InvalidRequest("request body is required".into()));
     }
+    // Members by their position, to the parser.
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        return Err(Error::InvalidRequest("invalid type: array, expected an object".into()));
+    }
     serde_json::from_slice(bytes).map_err(|err| Error::InvalidRequest(err.to_string()))
 }

@@ -11,7 +11,7 @@ use super::body;
 use super::params::{Id, Query, invalid};
 use crate::sandboxes::sample_step;
 use crate::state::App;
-use crate::store::Activity;
+use crate::store::{Activity, Peak};
 use crate::{Error, Result, clock};
 
 const DAY_SECONDS: i64 = 24 * 3600;
@@ -47,18 +47,17 @@ pub(super) async fn max(
     query: Query,
 ) -> Result<Response> {
     let (start, end) = range(&query)?;
-    let step = step(&app, start, end);
-    let value: fn(&Activity, i64) -> f64 = match query.text("metric") {
-        Some("concurrent_sandboxes") => |row, _| row.concurrent as f64,
-        Some("sandbox_start_rate") => |row, step| row.starts as f64 / step as f64,
+    let finest = finest(&app);
+    let (of, value): (Peak, fn(&Activity, i64) -> f64) = match query.text("metric") {
+        Some("concurrent_sandboxes") => (Peak::Concurrent, |row, _| row.concurrent as f64),
+        Some("sandbox_start_rate") => (Peak::Starts, |row, finest| row.starts as f64 / finest as f64),
         _ => return Err(invalid("metric", "must be concurrent_sandboxes or sandbox_start_rate")),
     };
     if id != team.id {
         return Err(Error::TeamForbidden);
     }
-    let activity = app.store().activity(id, start, end, step).await?;
-    let max = activity.iter().map(|row| (row.timestamp, value(row, step))).max_by(|a, b| a.1.total_cmp(&b.1));
-    let (timestamp, value) = max.unwrap_or((end, 0.0));
+    let peak = app.store().peak(id, start, end, of).await?;
+    let (timestamp, value) = peak.map_or((end, 0.0), |row| (row.timestamp, value(&row, finest)));
     let answer = TeamMetricMax { timestamp: time(timestamp), timestamp_unix: timestamp, value };
     Ok(body::json(StatusCode::OK, &answer))
 }
@@ -80,8 +79,12 @@ fn range(query: &Query) -> Result<(i64, i64)> {
 
 /// Seconds between two points: as documented, but no finer than the stored activity.
 fn step(app: &App, start: i64, end: i64) -> i64 {
-    let finest = i64::try_from(app.config().team_metrics_step.as_secs()).unwrap_or(1).max(1);
-    sample_step(end - start).max(finest)
+    sample_step(end - start).max(finest(app))
+}
+
+/// The interval of what is stored, seconds.
+fn finest(app: &App) -> i64 {
+    i64::try_from(app.config().team_metrics_step.as_secs()).unwrap_or(1).max(1)
 }
 
 fn time(second: i64) -> Timestamp {

@@ -208,7 +208,7 @@ pub(super) async fn delete(
 /// Refuses a team id other than that of the credentials.
 pub(super) fn check_team(team: &Team, id: Option<&str>) -> Result<()> {
     match id {
-        Some(id) if id != team.id.to_string() => {
+        Some(id) if Uuid::parse_str(id) != Ok(team.id) => {
             Err(Error::Refused("the team ID is not that of the credentials".into()))
         }
         _ => Ok(()),

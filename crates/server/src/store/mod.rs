@@ -44,7 +44,7 @@ pub use keys::ApiKey;
 use known_keys::KnownKeys;
 pub(crate) use observed::Observed;
 pub(crate) use step_cache::{CachedImage, CachedStep};
-pub(crate) use team_metrics::Activity;
+pub(crate) use team_metrics::{Activity, Peak};
 pub use teams::FirstTeam;
 pub use tokens::AccessToken;
 pub(crate) use volumes::Inserted;

@@ -21,6 +21,15 @@ pub(crate) struct Activity {
     pub(crate) starts: i64,
 }
 
+/// Quantity of which the most is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Peak {
+    /// Sandboxes that ran at once.
+    Concurrent,
+    /// Sandboxes that were started.
+    Starts,
+}
+
 impl Store {
     /// Row of the newest event.
     pub(crate) async fn newest_event(&self) -> Result<i64> {
@@ -71,6 +80,23 @@ impl Store {
         Ok(())
     }
 
+    /// The first interval from `start` to `end` (Unix seconds) with the most of something.
+    pub(crate) async fn peak(&self, team: Uuid, start: i64, end: i64, of: Peak) -> Result<Option<Activity>> {
+        let sql = match of {
+            Peak::Concurrent => {
+                "SELECT timestamp AS began, concurrent, starts FROM team_metrics \
+                 WHERE team_id = $1 AND timestamp >= $2 AND timestamp <= $3 ORDER BY concurrent DESC, began LIMIT 1"
+            }
+            Peak::Starts => {
+                "SELECT timestamp AS began, concurrent, starts FROM team_metrics \
+                 WHERE team_id = $1 AND timestamp >= $2 AND timestamp <= $3 ORDER BY starts DESC, began LIMIT 1"
+            }
+        };
+        let row =
+            sqlx::query(sql).bind(team.to_string()).bind(start).bind(end).fetch_optional(&self.read).await?;
+        row.as_ref().map(activity).transpose()
+    }
+
     /// The activity of a team from `start` to `end` (Unix seconds), in intervals of `step` seconds, oldest first.
     pub(crate) async fn activity(
         &self,
@@ -90,13 +116,39 @@ impl Store {
         .bind(step)
         .fetch_all(&self.read)
         .await?;
-        let activity = |row: &SqliteRow| {
-            Ok(Activity {
-                timestamp: row.try_get("began")?,
-                concurrent: row.try_get("concurrent")?,
-                starts: row.try_get("starts")?,
-            })
-        };
         rows.iter().map(activity).collect()
+    }
+}
+
+fn activity(row: &SqliteRow) -> Result<Activity> {
+    Ok(Activity {
+        timestamp: row.try_get("began")?,
+        concurrent: row.try_get("concurrent")?,
+        starts: row.try_get("starts")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_peak_does_not_depend_on_the_time_around_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("sandcove.db")).await.unwrap();
+        let team = store.ensure_default_team(None, 1, Duration::from_secs(60)).await.unwrap().team.id;
+        let at = |timestamp, concurrent, starts| (team, Activity { timestamp, concurrent, starts });
+        store
+            .insert_activity(&[at(100, 1, 1), at(200, 2, 50), at(205, 9, 3), at(210, 9, 50)], 0)
+            .await
+            .unwrap();
+        for (start, end) in [(200, 210), (0, 1000)] {
+            let peak = async |of| store.peak(team, start, end, of).await.unwrap();
+            assert_eq!(peak(Peak::Starts).await, Some(at(200, 2, 50).1));
+            assert_eq!(peak(Peak::Concurrent).await, Some(at(205, 9, 3).1));
+        }
+        assert_eq!(store.peak(team, 300, 400, Peak::Starts).await.unwrap(), None);
     }
 }
