@@ -106,9 +106,9 @@ class Console:
 
     def known(self, text: str) -> str:
         """A text with what this machine has in place of the samples of the page."""
-        for sample, own in self.samples.items():
-            text = text.replace(sample, own)
-        return text
+        # At once, and whole words: what stands for one sample may contain another, such as a number.
+        samples = "|".join(re.escape(sample) for sample in sorted(self.samples, key=len, reverse=True))
+        return re.sub(rf"(?<!\w)(?:{samples})(?!\w)", lambda found: self.samples[found[0]], text) if samples else text
 
     def run(self, block: str, directory: Path) -> None:
         for command, expected in commands(block):

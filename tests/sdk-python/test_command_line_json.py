@@ -141,7 +141,7 @@ def test_settings_and_stored_runs(server, tmp_path):
 
     assert printed("config", "path") == {"path": f"{tmp_path}/.config/sandcove/config.toml"}
     variables = printed("--data-dir", str(server.data_dir), "env")
-    assert variables == server.env
+    assert variables == {**server.env, "E2B_DASHBOARD_BASE": f"{server.url}/dashboard"}
     for kind in ("evals", "prompts", "datasets"):
         assert printed("eval", "list", kind) == []
     assert subprocess.run([BINARY, "eval", "init", "--example", "offline", "suite"], cwd=tmp_path, env={**os.environ, **environment}, capture_output=True).returncode == 0
