@@ -364,4 +364,4 @@ def test_a_thousand_commands_leave_nothing_in_the_agent(server):
 
 def test_what_programs_expect_of_the_base_template(box):
     found = box.commands.run("command -v gh socat fusermount3 yarn; getent passwd node | cut -d : -f 1,6,7; stat -c %a /home/user; hostname; hostname -f").stdout
-    assert found.split() == ["/usr/bin/gh", "/usr/bin/socat", "/usr/bin/fusermount3", "/usr/local/bin/yarn", "node:/home/node:/bin/bash", "755", "e2b.local", "e2b.local"]
+    assert found.split() == ["/usr/bin/gh", "/usr/bin/socat", "/usr/bin/fusermount3", "/usr/bin/yarn", "node:/home/node:/bin/bash", "755", "e2b.local", "e2b.local"]

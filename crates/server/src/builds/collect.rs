@@ -110,13 +110,14 @@ async fn by_hand(shared: &Arc<Shared>, team: Uuid, is_dry: bool) -> Result<Garba
     let expired = shared.store.expire_steps(Some(team), clock::now(), &HashSet::new()).await?;
     delete_snapshots(shared, expired).await;
     delete_started(shared, shared.store.unused_started().await?).await?;
-    if unused.is_empty() {
-        return Ok(garbage);
+    if !unused.is_empty() {
+        // A sandbox of a deleted template may be starting.
+        tokio::time::sleep(SECOND_LOOK).await;
+        let still = unused_layers(shared, None).await?;
+        remove_layers(shared, unused.intersection(&still)).await;
     }
-    // A sandbox of a deleted template may be starting.
-    tokio::time::sleep(SECOND_LOOK).await;
-    let still = unused_layers(shared, None).await?;
-    remove_layers(shared, unused.intersection(&still)).await;
+    let left = unused_layers(shared, None).await?;
+    shared.store.forget_image_layers(clock::now(), &left).await?;
     Ok(garbage)
 }
 
@@ -141,7 +142,7 @@ async fn measure(
 /// Whether a team's snapshots and templates take more than half of the disk they may.
 async fn is_large(shared: &Shared, team: Uuid) -> Result<bool> {
     let Some(team) = shared.store.team(team).await? else { return Ok(false) };
-    Ok(shared.kept_bytes(&team, None).await? >= team.max_kept_bytes() / 2)
+    Ok(shared.kept_bytes(&team).await? >= team.max_kept_bytes() / 2)
 }
 
 /// Deletes states after start commands that no build has. A sandbox that is being made from one boots instead.
@@ -170,7 +171,8 @@ async fn delete_layers(shared: &Shared, in_use: &HashSet<String>) -> Result<()> 
         std::mem::replace(&mut *unused_layers, unused.clone())
     };
     remove_layers(shared, unused.intersection(&before)).await;
-    Ok(())
+    let kept = &unused_layers(shared, None).await? | in_use;
+    shared.store.forget_image_layers(clock::now() - UNUSED_TIME_WHEN_LARGE, &kept).await
 }
 
 /// Layers of builds and images that no sandbox, template or cached step names, but for what only `except` has cached.
@@ -187,13 +189,7 @@ async fn unused_layers(shared: &Shared, except: Option<Uuid>) -> Result<HashSet<
 async fn remove_layers(shared: &Shared, layers: impl IntoIterator<Item = &String>) {
     for layer in layers {
         match shared.host.remove_layer(layer).await {
-            Ok(()) => {
-                tracing::info!(%layer, "removed an unused layer");
-                if let Err(error) = shared.store.delete_image_layer(layer).await {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::warn!(%layer, error, "failed to forget the size of a layer");
-                }
-            }
+            Ok(()) => tracing::info!(%layer, "removed an unused layer"),
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(%layer, error, "failed to remove an unused layer");

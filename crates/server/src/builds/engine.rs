@@ -248,7 +248,7 @@ impl<'a> Engine<'a> {
     /// Takes a snapshot of the sandbox's files.
     pub(super) async fn snapshot(&self, name: &str) -> Result<(), Failure> {
         let team = &self.job.order.team;
-        if self.shared.kept_bytes(team, None).await? >= team.max_kept_bytes() {
+        if self.shared.kept_bytes(team).await? >= team.max_kept_bytes() {
             return Err(Failure::no_disk(team));
         }
         let handle = self.handle().ok_or_else(|| Failure::internal("a snapshot without a sandbox"))?;

@@ -44,8 +44,9 @@ pub(super) async fn pull(shared: &Shared, job: &Job<'_>, reference: &str) -> Res
     };
     let imported = oci::import(&shared.host, reference, &credentials, &settings, &mut progress).await;
     let error = match imported {
-        Ok(oci::Image { layer, env, lease, size_bytes, .. }) => {
-            count(shared, &job.order.team, &layer, size_bytes).await?;
+        Ok(image) => {
+            count(shared, &job.order.team, &image, was_there).await?;
+            let oci::Image { layer, env, lease, .. } = image;
             let image = CachedImage { layer, env: env.into_iter().collect() };
             shared.store.insert_image(team, reference, &image).await?;
             return Ok(Pulled { image, archived: None, was_there, lease: Some(lease) });
@@ -96,24 +97,38 @@ pub(super) async fn unpack(
         failure.renamed(&path.display().to_string(), "archive")
     };
     let image = imported.map_err(shown)?;
+    count(shared, &job.order.team, &image, was_there).await?;
     let archived = Archived::of(&image);
-    let oci::Image { layer, env, lease, size_bytes, .. } = image;
-    count(shared, &job.order.team, &layer, size_bytes).await?;
+    let oci::Image { layer, env, lease, .. } = image;
     let image = CachedImage { layer, env: env.into_iter().collect() };
     Ok(Pulled { image, archived, was_there, lease: Some(lease) })
 }
 
 /// Counts the layer of an image for a team, if there is room for it on the disk of the team's templates.
-async fn count(shared: &Shared, team: &Team, layer: &str, size_bytes: u64) -> Result<(), Failure> {
-    shared.store.insert_image_layer(layer, size_bytes).await?;
-    let kept = shared.kept_bytes(team, Some(layer)).await?;
-    if kept > team.max_kept_bytes() { Err(Failure::no_disk(team)) } else { Ok(()) }
+async fn count(
+    shared: &Shared,
+    team: &Team,
+    image: &oci::Image<ImageLease>,
+    was_there: bool,
+) -> Result<(), Failure> {
+    let is_new = shared.store.count_image_layer(team.id, &image.layer, image.size_bytes).await?;
+    if !is_new || shared.kept_bytes(team).await? <= team.max_kept_bytes() {
+        return Ok(());
+    }
+    // One that was unpacked for the team counts until it is deleted.
+    if was_there {
+        shared.store.forget_image_layer(team.id, &image.layer).await?;
+    }
+    Err(Failure::no_disk(team))
 }
 
 fn failure(error: oci::Error, settings: &oci::Settings, team: &Team) -> Failure {
     match error {
         oci::Error::Full { .. } => Failure::new(error.to_string()),
-        oci::Error::TooLarge { .. } if settings.room < settings.max_bytes => {
+        // Not one with too many files.
+        oci::Error::TooLarge { ref limit, .. }
+            if settings.room < settings.max_bytes && limit.ends_with("MB") =>
+        {
             Failure::no_disk(team).prefixed(&format!("{error}; "))
         }
         error if error.is_internal() => Failure::internal(error),
@@ -123,7 +138,7 @@ fn failure(error: oci::Error, settings: &oci::Settings, team: &Team) -> Failure 
 
 async fn settings(shared: &Shared, job: &Job<'_>) -> Result<oci::Settings, Failure> {
     let team = &job.order.team;
-    let room = team.max_kept_bytes().saturating_sub(shared.kept_bytes(team, None).await?);
+    let room = team.max_kept_bytes().saturating_sub(shared.kept_bytes(team).await?);
     let registries = &shared.settings.registries;
     let host = shared.host.clone();
     Ok(oci::Settings {

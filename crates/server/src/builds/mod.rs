@@ -87,9 +87,9 @@ struct Shared {
 }
 
 impl Shared {
-    /// The disk that a team's snapshots and templates take, bytes, with the layer `also`.
-    async fn kept_bytes(&self, team: &Team, also: Option<&str>) -> Result<u64> {
-        kept_bytes(&self.host, &self.store, team, also).await
+    /// The disk that a team's snapshots and templates take, bytes.
+    async fn kept_bytes(&self, team: &Team) -> Result<u64> {
+        kept_bytes(&self.host, &self.store, team).await
     }
 }
 

@@ -19,7 +19,7 @@ impl Engine<'_> {
             return Ok(false);
         }
         let team = &self.job.order.team;
-        let has_room = self.shared.kept_bytes(team, None).await? < team.max_kept_bytes();
+        let has_room = self.shared.kept_bytes(team).await? < team.max_kept_bytes();
         if !has_room {
             self.note("", "The memory of the start command is not kept: snapshots of the team take all the disk they may");
         }

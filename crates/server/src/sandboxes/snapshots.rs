@@ -73,7 +73,7 @@ impl Registry {
     /// Fails when the snapshots of a team hold as much disk as they may. What its sandboxes have written since their last
     /// snapshot counts too, because the next one would keep it.
     async fn check_snapshot_size(&self, team: &Team) -> Result<()> {
-        let kept = kept_bytes(&self.shared.host, &self.shared.store, team, None).await?;
+        let kept = kept_bytes(&self.shared.host, &self.shared.store, team).await?;
         if kept >= team.max_kept_bytes() {
             return Err(Error::SnapshotsTooLarge(team.quota.snapshots_mib));
         }
@@ -138,19 +138,18 @@ impl Registry {
     }
 }
 
-/// Stores the row of a snapshot whose files are there, and deletes the files that it replaces.
-/// The disk that a team's snapshots and templates take, bytes: files that only they have, memory, and layers of images, with the layer `also`
-/// that is about to be one of them.
+/// The disk that a team's snapshots and templates take, bytes: files that only they have, memory, and layers of images.
 ///
 /// # Errors
 /// If the database cannot be read.
-pub(crate) async fn kept_bytes(host: &Host, store: &Store, team: &Team, also: Option<&str>) -> Result<u64> {
+pub(crate) async fn kept_bytes(host: &Host, store: &Store, team: &Team) -> Result<u64> {
     // Without simple quotas nobody counts files.
     let files = host.charged_bytes(team.account()).await.unwrap_or_default();
-    let (memory, images) = (store.snapshot_memory(team).await?, store.image_bytes(team.id, also).await?);
+    let (memory, images) = (store.snapshot_memory(team).await?, store.image_bytes(team.id).await?);
     Ok(files.saturating_add(memory).saturating_add(images))
 }
 
+/// Stores the row of a snapshot whose files are there, and deletes the files that it replaces.
 async fn publish(
     shared: &Shared,
     team: &Team,

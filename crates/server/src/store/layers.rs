@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
+use jiff::Timestamp;
 use sqlx::Row;
 use uuid::Uuid;
 
-use super::{Store, corrupt};
-use crate::Result;
+use super::{Store, corrupt, json};
 use crate::domain::template::TemplateRecord;
+use crate::{Result, clock};
 
 impl Store {
     /// Deletes the builds of the server's own templates that no tag names and no sandbox was made from, and returns the
@@ -55,43 +56,71 @@ impl Store {
         Ok(of_sandboxes.is_subset(&known).then_some(layers))
     }
 
-    /// Stores the size of the layer of an image, bytes; 0 if it is not known.
-    pub(crate) async fn insert_image_layer(&self, layer: &str, size_bytes: u64) -> Result<()> {
-        sqlx::query(
-            "INSERT INTO image_layers (layer, size_bytes) VALUES ($1, $2) \
-             ON CONFLICT (layer) DO UPDATE SET size_bytes = MAX(size_bytes, excluded.size_bytes)",
+    /// Counts the layer of an image for a team, with its size, bytes; 0 if that is not known. Returns whether it did not count before.
+    pub(crate) async fn count_image_layer(&self, team: Uuid, layer: &str, size_bytes: u64) -> Result<bool> {
+        let mut transaction = self.write.begin().await?;
+        let counted = sqlx::query(
+            "UPDATE image_layers SET size_bytes = MAX(size_bytes, $3), used_at = $4 WHERE team_id = $1 AND layer = $2",
         )
+        .bind(team.to_string())
         .bind(layer)
         .bind(i64::try_from(size_bytes).unwrap_or(i64::MAX))
+        .bind(clock::now().as_microsecond())
+        .execute(&mut *transaction)
+        .await?;
+        let is_new = counted.rows_affected() == 0;
+        if is_new {
+            sqlx::query(
+                "INSERT INTO image_layers (team_id, layer, size_bytes, used_at) VALUES ($1, $2, $3, $4)",
+            )
+            .bind(team.to_string())
+            .bind(layer)
+            .bind(i64::try_from(size_bytes).unwrap_or(i64::MAX))
+            .bind(clock::now().as_microsecond())
+            .execute(&mut *transaction)
+            .await?;
+        }
+        transaction.commit().await?;
+        Ok(is_new)
+    }
+
+    /// Counts the layer of an image no longer for a team.
+    pub(crate) async fn forget_image_layer(&self, team: Uuid, layer: &str) -> Result<()> {
+        sqlx::query("DELETE FROM image_layers WHERE team_id = $1 AND layer = $2")
+            .bind(team.to_string())
+            .bind(layer)
+            .execute(&self.write)
+            .await?;
+        Ok(())
+    }
+
+    /// Counts layers no longer for teams that have asked for them before `time` and have no template, sandbox, cached step or cached image on
+    /// them, but for those in `kept`: they are on the disk for nobody else.
+    pub(crate) async fn forget_image_layers(&self, time: Timestamp, kept: &HashSet<String>) -> Result<()> {
+        sqlx::query(
+            "DELETE FROM image_layers AS i WHERE used_at < $1 AND layer NOT IN (SELECT value FROM json_each($2)) \
+             AND NOT EXISTS (SELECT 1 FROM image_cache c WHERE c.team_id = i.team_id AND c.layer = i.layer) \
+             AND NOT EXISTS (SELECT 1 FROM step_cache s, json_each(s.layers) l \
+             WHERE s.team_id = i.team_id AND l.value = i.layer) \
+             AND NOT EXISTS (SELECT 1 FROM templates t JOIN template_builds b ON b.template_id = t.id, \
+             json_each(b.record, '$.layers') l WHERE t.team_id = i.team_id AND l.value = i.layer) \
+             AND NOT EXISTS (SELECT 1 FROM sandboxes x, json_each(x.details, '$.build.layers') l \
+             WHERE x.team_id = i.team_id AND l.value = i.layer)",
+        )
+        .bind(time.as_microsecond())
+        .bind(json(kept)?)
         .execute(&self.write)
         .await?;
         Ok(())
     }
 
-    /// Deletes the size of a layer that is gone.
-    pub(crate) async fn delete_image_layer(&self, layer: &str) -> Result<()> {
-        sqlx::query("DELETE FROM image_layers WHERE layer = $1").bind(layer).execute(&self.write).await?;
-        Ok(())
-    }
-
-    /// The bytes of the layers of images that a team's templates, sandboxes, cached steps and cached images are on, and of the layer `also`. Each
-    /// counts once, and whole, however many teams have it.
-    pub(crate) async fn image_bytes(&self, team: Uuid, also: Option<&str>) -> Result<u64> {
-        let row = sqlx::query(
-            "SELECT COALESCE(SUM(size_bytes), 0) AS bytes FROM image_layers WHERE layer = $2 OR layer IN (\
-             SELECT layer FROM image_cache WHERE team_id = $1 \
-             UNION SELECT l.value FROM step_cache s, json_each(s.layers) l \
-             WHERE s.team_id = $1 AND s.layers LIKE '%\"oci-%' \
-             UNION SELECT l.value FROM templates t JOIN template_builds b ON b.template_id = t.id, \
-             json_each(b.record, '$.layers') l WHERE t.team_id = $1 AND b.record LIKE '%\"oci-%' \
-             UNION SELECT l.value FROM sandboxes x, json_each(x.details, '$.build.layers') l \
-             WHERE x.team_id = $1 AND x.details LIKE '%\"oci-%')",
-        )
-        .bind(team.to_string())
-        .bind(also)
-        .fetch_one(&self.read)
-        .await?;
-        let bytes: i64 = row.try_get("bytes")?;
+    /// The bytes of the layers of images that count for a team: each once, and whole, however many teams have it.
+    pub(crate) async fn image_bytes(&self, team: Uuid) -> Result<u64> {
+        let bytes: i64 =
+            sqlx::query_scalar("SELECT COALESCE(SUM(size_bytes), 0) FROM image_layers WHERE team_id = $1")
+                .bind(team.to_string())
+                .fetch_one(&self.read)
+                .await?;
         Ok(u64::try_from(bytes).unwrap_or_default())
     }
 
@@ -123,29 +152,32 @@ mod tests {
     use crate::store::{CachedImage, CachedStep};
 
     #[tokio::test]
-    async fn each_layer_of_an_image_counts_once_for_every_team_that_has_it() {
+    async fn a_layer_of_an_image_counts_until_the_team_needs_it_no_longer_and_others_do() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(&directory.path().join("sandcove.db")).await.unwrap();
         let team = store.ensure_default_team(None, 10, Duration::from_secs(60)).await.unwrap().team.id;
-        store.insert_image_layer("oci-1", 100).await.unwrap();
-        store.insert_image_layer("oci-1", 0).await.unwrap();
-        store.insert_image_layer("oci-2", 20).await.unwrap();
-        assert_eq!(store.image_bytes(team, None).await.unwrap(), 0);
-        assert_eq!(store.image_bytes(team, Some("oci-2")).await.unwrap(), 20);
+        assert!(store.count_image_layer(team, "oci-1", 100).await.unwrap());
+        assert!(!store.count_image_layer(team, "oci-1", 0).await.unwrap(), "its size is known");
+        assert!(store.count_image_layer(team, "oci-2", 20).await.unwrap());
+        assert!(store.count_image_layer(team, "oci-3", 3).await.unwrap());
+        assert_eq!(store.image_bytes(team).await.unwrap(), 123);
+        assert_eq!(store.image_bytes(Uuid::new_v4()).await.unwrap(), 0);
         let image = CachedImage { layer: "oci-1".to_owned(), env: BTreeMap::new() };
         store.insert_image(team, "one", &image).await.unwrap();
-        store.insert_image(team, "two", &image).await.unwrap();
         let step = CachedStep {
             key: "a".to_owned(),
             snapshot: None,
-            layers: vec!["oci-2".to_owned(), "oci-1".to_owned()],
+            layers: vec!["x/upper".to_owned(), "oci-2".to_owned()],
             context: Context::of_user("user"),
         };
-        assert_eq!(store.image_bytes(team, Some("oci-1")).await.unwrap(), 100);
         store.insert_step(team, &step).await.unwrap();
-        assert_eq!(store.image_bytes(team, Some("oci-1")).await.unwrap(), 120);
-        assert_eq!(store.image_bytes(Uuid::new_v4(), None).await.unwrap(), 0);
-        store.delete_image_layer("oci-1").await.unwrap();
-        assert_eq!(store.image_bytes(team, None).await.unwrap(), 20);
+        let (none, all) = (HashSet::new(), HashSet::from(["oci-3".to_owned()]));
+        let (now, later) = (clock::now() - Duration::from_secs(60), clock::now() + Duration::from_secs(60));
+        for (time, kept, left) in [(now, &none, 123), (later, &all, 123), (later, &none, 120)] {
+            store.forget_image_layers(time, kept).await.unwrap();
+            assert_eq!(store.image_bytes(team).await.unwrap(), left);
+        }
+        store.forget_image_layer(team, "oci-1").await.unwrap();
+        assert_eq!(store.image_bytes(team).await.unwrap(), 20);
     }
 }

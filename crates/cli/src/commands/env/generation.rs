@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{KEY, Variables};
+use super::{DASHBOARD, KEY, Variables, dashboard};
 use crate::commands::trust::Trusted;
 
 /// The first release that takes the address of sandbox traffic. Those before send it to `https://<port>-<sandbox>.<domain>`.
@@ -63,7 +63,8 @@ pub(super) fn by_name(
     language: Option<Language>,
     trusted: Option<&Trusted>,
 ) -> Variables {
-    let mut set = vec![("E2B_DOMAIN", domain.to_owned()), (KEY, key.to_owned())];
+    let links = dashboard(&format!("https://api.{domain}"));
+    let mut set = vec![("E2B_DOMAIN", domain.to_owned()), (DASHBOARD, links), (KEY, key.to_owned())];
     let digits = key.strip_prefix("e2b_").filter(|digits| !digits.is_empty());
     let is_usual =
         digits.is_some_and(|digits| digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')));
@@ -114,10 +115,10 @@ mod tests {
             let variables = by_name("sbx.localhost:3000", "e2b_0a", release("1.x"), language, trusted);
             variables.set.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
         };
-        assert_eq!(names(None, None), ["E2B_DOMAIN", "E2B_API_KEY"]);
-        assert_eq!(names(Some(Language::Js), Some(&trusted))[2..], ["NODE_EXTRA_CA_CERTS"]);
-        assert_eq!(names(Some(Language::Py), Some(&trusted))[2..], ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"]);
-        assert_eq!(names(None, Some(&trusted)).len(), 5);
+        assert_eq!(names(None, None), ["E2B_DOMAIN", "E2B_DASHBOARD_BASE", "E2B_API_KEY"]);
+        assert_eq!(names(Some(Language::Js), Some(&trusted))[3..], ["NODE_EXTRA_CA_CERTS"]);
+        assert_eq!(names(Some(Language::Py), Some(&trusted))[3..], ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"]);
+        assert_eq!(names(None, Some(&trusted)).len(), 6);
     }
 
     #[test]
