@@ -389,13 +389,21 @@ async fn bash_keeps_its_shell_and_merges_its_streams() {
     assert_eq!((&error["name"], &error["value"], &error["traceback"]), (&json!(""), &json!("4"), &json!("")));
 }
 
+/// Whether a process on this machine has this command line.
+fn is_running(command: &[u8]) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .map(|process| process.path().join("cmdline"))
+        .any(|path| std::fs::read(path).is_ok_and(|line| line == command))
+}
+
 #[tokio::test]
 async fn an_interrupt_ends_a_command_of_bash_and_not_its_shell() {
     let Some(server) = Server::start().await else { return };
     let bash = |code: &'static str| server.execute(json!({ "code": code, "language": "bash" }));
-    bash("x=1; cd /tmp; f() { while true; do sleep 600; done; echo no; }").await;
+    bash("x=1; cd /tmp; f() { while true; do sleep 6123; done; echo no; }").await;
     for code in [
-        "echo on; sleep 600; x=2",
+        "echo on; sleep 6123; x=2",
         "echo on; f; x=2",
         "echo on; while :; do :; done",
         "echo on; (f) | cat; x=2",
@@ -403,7 +411,9 @@ async fn an_interrupt_ends_a_command_of_bash_and_not_its_shell() {
         let mut lines = server.begin(json!({ "code": code, "language": "bash" })).await;
         lines.until("stdout").await;
         // Bash rarely goes on waiting for a child that an interrupt meets in its fork: it is replaced then.
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        while !code.contains(':') && !is_running(b"sleep\x006123\0") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
         drop(lines);
         let lines = bash("echo $x; pwd; (exit 4)").await;
         assert_eq!(find(&lines, "stdout")["text"], "1\n/tmp\n", "{code}");
