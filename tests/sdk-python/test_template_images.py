@@ -218,6 +218,9 @@ def test_images_count_for_each_team_that_keeps_them(builds, registry, repository
         assert told.startswith("the snapshots and templates of a team may take"), f"it is there already: {told}"
         again = theirs.build(theirs.template().from_image(reference).run_cmd("test -s /data"), twice := theirs.name())
         assert again.cached == [1], "it counts once"
+        # It counts for templates, also when no cache has it.
+        assert team.call("POST", "/templates/gc", {}).status_code == 200
+        assert "may take" in fails(theirs, theirs.template().from_image(other))
         assert [theirs.delete(name).status_code for name in (kept, twice)] == [204, 204]
         assert team.call("POST", "/templates/gc", {}).status_code == 200
         theirs.build(theirs.template().from_image(other).run_cmd("test -s /data"))

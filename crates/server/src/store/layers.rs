@@ -59,8 +59,14 @@ impl Store {
     /// Counts the layer of an image for a team, with its size, bytes; 0 if that is not known. Returns whether it did not count before.
     pub(crate) async fn count_image_layer(&self, team: Uuid, layer: &str, size_bytes: u64) -> Result<bool> {
         let mut transaction = self.write.begin().await?;
-        let counted = sqlx::query(
-            "UPDATE image_layers SET size_bytes = MAX(size_bytes, $3), used_at = $4 WHERE team_id = $1 AND layer = $2",
+        let counted = sqlx::query("SELECT 1 FROM image_layers WHERE team_id = $1 AND layer = $2")
+            .bind(team.to_string())
+            .bind(layer)
+            .fetch_optional(&mut *transaction)
+            .await?;
+        sqlx::query(
+            "INSERT INTO image_layers (team_id, layer, size_bytes, used_at) VALUES ($1, $2, $3, $4) ON CONFLICT (team_id, layer) \
+             DO UPDATE SET size_bytes = MAX(size_bytes, excluded.size_bytes), used_at = excluded.used_at",
         )
         .bind(team.to_string())
         .bind(layer)
@@ -68,20 +74,8 @@ impl Store {
         .bind(clock::now().as_microsecond())
         .execute(&mut *transaction)
         .await?;
-        let is_new = counted.rows_affected() == 0;
-        if is_new {
-            sqlx::query(
-                "INSERT INTO image_layers (team_id, layer, size_bytes, used_at) VALUES ($1, $2, $3, $4)",
-            )
-            .bind(team.to_string())
-            .bind(layer)
-            .bind(i64::try_from(size_bytes).unwrap_or(i64::MAX))
-            .bind(clock::now().as_microsecond())
-            .execute(&mut *transaction)
-            .await?;
-        }
         transaction.commit().await?;
-        Ok(is_new)
+        Ok(counted.is_none())
     }
 
     /// Counts the layer of an image no longer for a team.
