@@ -90,6 +90,41 @@ def test_a_kernel_shares_the_memory_it_only_reads(pair):
     assert int("".join(execution.logs.stdout)) < 12 * 1024
 
 
+PLACES = """
+import pandas as pd
+shell, frame, formatter = type(get_ipython()), pd.DataFrame, type(get_ipython().display_formatter)
+functions = [shell.run_cell, shell._run_cell, shell.run_code, shell.should_run_async, shell.transform_cell, formatter.format,
+             frame.describe, frame.__init__, frame.__repr__, frame.to_html, pd.Series.__init__, pd.Index.__new__]
+addresses = [id(function.__code__) for function in functions]
+print(max(sum(start <= address < start + (1 << 20) for address in addresses) for start in addresses))
+"""
+
+#: Debuggers and profilers write to the code of what they watch.
+WATCHED = """
+import dis, io, json, sys, cProfile, pstats
+calls = []
+sys.settrace(lambda frame, event, argument: calls.append(frame.f_code.co_name))
+text = pd.DataFrame({"a": [1, 2]}).describe().to_html()
+sys.settrace(None)
+profile = cProfile.Profile()
+assert profile.runcall(lambda: pd.DataFrame({"a": [1, 2]}).describe().to_html()) == text
+assert pstats.Stats(profile, stream=io.StringIO()).total_calls > 1000
+dis.dis(pd.DataFrame.describe, file=io.StringIO())
+assert pd.DataFrame({"a": [1, 2]}).describe().to_html() == text
+print(len(calls) > 500, "describe" in calls)
+"""
+
+
+def test_code_that_counts_its_calls_lies_side_by_side(pair):
+    """What first cells run would be written to in some five hundred pages more if it lay where its modules were loaded."""
+    execution = pair[0].run_code(PLACES)
+    assert execution.error is None, execution.error.traceback
+    assert int("".join(execution.logs.stdout)) >= 8, "of twelve functions"
+    execution = pair[0].run_code(WATCHED)
+    assert execution.error is None, execution.error.traceback
+    assert "".join(execution.logs.stdout) == "True True\n"
+
+
 def test_a_kernel_is_confined_like_everything_in_its_sandbox(pair, seen):
     cap_sys_admin, cap_sys_module, cap_sys_rawio, cap_bpf = 1 << 21, 1 << 16, 1 << 17, 1 << 39
     for kernel in seen:

@@ -14,29 +14,33 @@ import types
 CODE_MEMBERS = ("co_consts", "co_names", "co_filename", "co_name", "co_qualname", "co_linetable", "co_exceptiontable")
 
 
-def make_immortal() -> None:
-    """Makes every existing object immortal (PEP 683), as ``None`` is.
+def make_immortal() -> list[types.CodeType | types.FunctionType]:
+    """Makes every existing object immortal (PEP 683), as ``None`` is, and returns the functions and code objects among them.
 
     Only for a process that is forked and does nothing else: nothing that exists now is ever freed. An interpreter without
-    immortal objects is left as it is.
+    immortal objects is left as it is, and nothing returned.
     """
     mark = ctypes.c_uint32.from_address(id(None)).value if _known() else 0
+    found: list[types.CodeType | types.FunctionType] = []
     if not mark >> 31:
-        return
+        return found
     seen: set[int] = set()
     waiting = gc.get_objects()
     while waiting:
         item = waiting.pop()
         # A frame goes on running; what it refers to does not stay.
-        if item is seen or item is waiting or id(item) in seen or isinstance(item, types.FrameType):
+        if item is seen or item is waiting or item is found or id(item) in seen or isinstance(item, types.FrameType):
             continue
         seen.add(id(item))
+        if isinstance(item, (types.CodeType, types.FunctionType)):
+            found.append(item)
         if isinstance(item, types.CodeType):
             waiting.extend(getattr(item, name) for name in CODE_MEMBERS)
         waiting.extend(gc.get_referents(item))
         half = ctypes.c_uint32.from_address(id(item))
         if not half.value >> 31:
             half.value = mark
+    return found
 
 
 def _known() -> bool:

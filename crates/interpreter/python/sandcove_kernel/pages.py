@@ -30,23 +30,31 @@ _needed: list[tuple[int, int, int]] = []
 
 def learn(warm_up) -> None:
     """Runs ``warm_up`` in a fork of this process, and notes the pages it came to need."""
-    _needed.clear()
+
+    def needed():
+        warm_up()
+        return _own_pages()
+
+    _needed[:] = from_fork(needed, "QQQ")
+
+
+def from_fork(function, layout: str) -> list[tuple]:
+    """Runs ``function`` in a fork of this process, and returns the tuples that it came to, of numbers packed as in ``layout``; none if it fails."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             os.close(reading)
-            warm_up()
+            packed = b"".join(struct.pack(layout, *found) for found in function())
             with os.fdopen(writing, "wb") as pipe:
-                for found in _own_pages():
-                    pipe.write(struct.pack("QQQ", *found))
+                pipe.write(packed)
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        _needed.extend(struct.iter_unpack("QQQ", pipe.read()))
+        return list(struct.iter_unpack(layout, pipe.read()))
 
 
 def fetch() -> bool:

@@ -21,7 +21,7 @@ import socket
 import sys
 import traceback
 
-from . import immortal, pages, zygote
+from . import counters, immortal, pages, zygote
 from .sample_cells import run_sample_cells
 
 CLONE_NEWNS = 0x0002_0000
@@ -56,9 +56,11 @@ def serve(control: socket.socket, shell) -> None:
     if threads != 1:
         sys.exit(f"the warm process has {threads} threads, and a fork would have one: leave modules that start threads cold")
     gc.unfreeze()
-    immortal.make_immortal()
+    cells = [lambda: run_sample_cells(shell), lambda: run_sample_cells(shell, thoroughly=True)]
+    counters.gather(immortal.make_immortal(), *cells)
+    _trim()
     gc.freeze()
-    pages.learn(lambda: run_sample_cells(shell))
+    pages.learn(cells[0])
     own = os.open("/proc/self/ns/pid", os.O_RDONLY)
     control.send(b"w")
     while True:
@@ -82,6 +84,13 @@ def serve(control: socket.socket, shell) -> None:
                 os._exit(1)
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def _trim() -> None:
+    """Gives back the memory that all of this took, so that forks need no page tables for it."""
+    trim = getattr(libc, "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _fork_into(sandbox: int, own: int) -> int:
