@@ -23,7 +23,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// Run time after which a service that ends gets the first pause again.
 const STABLE: Duration = Duration::from_secs(10);
-/// Pause between attempts to connect to a port that is not open yet.
+/// First pause between attempts to connect to a port that is not open yet. Later ones are a tenth of the time waited so far: where many
+/// sandboxes start at once, attempts would take time from the service that they wait for.
 const PORT_POLL: Duration = Duration::from_millis(1);
 /// How long a port is waited for. After that a sandbox without the service is better than none.
 const PORT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -150,7 +151,8 @@ fn streams(input: Option<OwnedFd>) -> io::Result<Stdio> {
 }
 
 async fn accepting(port: u16) {
+    let began = Instant::now();
     while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {
-        tokio::time::sleep(PORT_POLL).await;
+        tokio::time::sleep(PORT_POLL.max(began.elapsed() / 10)).await;
     }
 }
