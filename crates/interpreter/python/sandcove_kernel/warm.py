@@ -7,9 +7,9 @@ to its control socket (SOCK_SEQPACKET). From then on every message requests one 
 - ``seccomp``: the last filter to load, as hexadecimal,
 
 and comes with descriptors: the sandbox's PID, network and user namespaces, its first process as a pidfd, a socket to report on,
-and the control socket to serve there (see ``zygote``). The process between, of which the fork is a child (see ``orphan``), writes one byte to the
-socket for reports when it exists, and waits for a byte, by which time the host has put it into the sandbox's control group. The fork writes
-another byte when it is in place. It keeps none of the jail's rights. Any error closes both sockets.
+and the control socket to serve there (see ``zygote``). The forked process writes one byte to the socket for reports when it
+exists, waits for a byte, by which time the host has put it into the sandbox's control group, and writes another byte when it is
+in place. It keeps none of the jail's rights. Any error closes both sockets.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ import socket
 import sys
 import traceback
 
-from . import counters, immortal, orphan, pages, zygote
+from . import counters, immortal, pages, zygote
 from .sample_cells import run_sample_cells
 
 CLONE_NEWNS = 0x0002_0000
@@ -61,7 +61,6 @@ def serve(control: socket.socket, shell) -> None:
     _trim()
     gc.freeze()
     pages.learn(cells[0])
-    forker = orphan.Forker()
     own = os.open("/proc/self/ns/pid", os.O_RDONLY)
     control.send(b"w")
     while True:
@@ -69,12 +68,12 @@ def serve(control: socket.socket, shell) -> None:
         if not message:
             return
         try:
-            is_fork = _fork_into(descriptors, own, forker)
+            forked = _fork_into(descriptors[0], own)
         except OSError as error:
             # The sandbox ended meanwhile; the host notices when its socket is closed below.
             print(f"failed to fork into a sandbox: {error}", file=sys.stderr)
-            is_fork = False
-        if is_fork:
+            forked = None
+        if forked == 0:
             try:
                 control.close()
                 os.close(own)
@@ -94,26 +93,23 @@ def _trim() -> None:
         trim(0)
 
 
-def _fork_into(descriptors: list[int], own: int, forker: orphan.Forker) -> bool:
-    """Forks a process of the sandbox's PID namespace, and returns true in it; only children enter one, this process stays in its own.
-
-    PID 1 of the sandbox becomes the parent: what is no descendant of it cannot be stored on disk with it.
-    """
-    processes, _, _, _, report, _ = descriptors
-    _check(libc.setns(processes, CLONE_NEWPID), "enter a PID namespace")
-    is_fork = False
+def _fork_into(sandbox: int, own: int) -> int:
+    """Forks a child that is a process of the sandbox's PID namespace; only children enter one, this process stays in its own."""
+    _check(libc.setns(sandbox, CLONE_NEWPID), "enter a PID namespace")
+    child = None
     try:
-        is_fork = forker.fork(report)
+        child = os.fork()
     finally:
-        if not is_fork:
+        if child != 0:
             _check(libc.setns(own, CLONE_NEWPID), "leave a PID namespace")
-    return is_fork
+    return child
 
 
 def _enter(request: dict, descriptors: list[int], shell) -> None:
     """Moves into the sandbox and serves there until its end; does not return."""
     processes, network, users, first, report, served = descriptors
     host = socket.socket(fileno=report)
+    host.send(b"f")
     # The network belongs to the user namespace above the sandbox's, so it is entered from there.
     _check(libc.setns(network, CLONE_NEWNET), "enter the network namespace")
     _check(libc.setns(users, CLONE_NEWUSER), "enter the user namespace")
@@ -121,12 +117,17 @@ def _enter(request: dict, descriptors: list[int], shell) -> None:
     for descriptor in (processes, network, users, first):
         os.close(descriptor)
     nothing = os.open(os.devnull, os.O_RDWR)
+    if not host.recv(1):
+        raise OSError("the host has given up")
     os.setresgid(0, 0, 0)
     os.setgroups([])
     os.setresuid(0, 0, 0)
     for standard in (0, 1, 2):
         os.dup2(nothing, standard)
     os.close(nothing)
+    # Once more, so that PID 1 of the sandbox becomes the parent: what is no descendant of it cannot be stored on disk with it.
+    if os.fork() != 0:
+        os._exit(0)
     os.setsid()
     os.chdir("/")
     os.umask(0o022)

@@ -348,8 +348,7 @@ async fn try_enter(host: &Host, warm: &WarmProcess, slot: u32, pid: u32, served:
             Err(_) => Err(failed(std::io::ErrorKind::TimedOut.into())),
         }
     };
-    // The process between the warm process and its fork is in the sandbox's PID namespace, and still in the warm process's control group.
-    // The warm process stands still until it is moved.
+    // The fork is in the sandbox's PID namespace, and still in the warm process's control group.
     step().await?;
     adopt_forks(host, warm.slot, slot, pid)?;
     rustix::io::write(&report, b"g").map_err(|error| failed(error.into()))?;
