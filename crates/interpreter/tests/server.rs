@@ -430,9 +430,12 @@ async fn an_interrupt_ends_a_command_of_bash_and_not_its_shell() {
         let mut lines = server.begin(json!({ "code": code, "language": "bash" })).await;
         lines.until("stdout").await;
         // Bash rarely goes on waiting for a child if an interrupt comes between its fork and its wait: it is replaced then.
-        while !code.contains(':') && !is_waited_for(b"sleep\x006123\0") {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let waited_for = async {
+            while !code.contains(':') && !is_waited_for(b"sleep\x006123\0") {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), waited_for).await.expect(code);
         drop(lines);
         let lines = bash("echo $x; pwd; (exit 4)").await;
         assert_eq!(find(&lines, "stdout")["text"], "1\n/tmp\n", "{code}");

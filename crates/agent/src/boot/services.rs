@@ -23,9 +23,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// Run time after which a service that ends gets the first pause again.
 const STABLE: Duration = Duration::from_secs(10);
-/// First pause between attempts to connect to a port that is not open yet. Later ones are a tenth of the time waited so far: where many
+/// First and longest pause between attempts to connect to a port that is not open yet. Others are a tenth of the time waited so far: where many
 /// sandboxes start at once, attempts would take time from the service that they wait for.
 const PORT_POLL: Duration = Duration::from_millis(1);
+const MAX_PORT_POLL: Duration = Duration::from_millis(100);
 /// How long a port is waited for. After that a sandbox without the service is better than none.
 const PORT_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -153,6 +154,6 @@ fn streams(input: Option<OwnedFd>) -> io::Result<Stdio> {
 async fn accepting(port: u16) {
     let began = Instant::now();
     while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {
-        tokio::time::sleep(PORT_POLL.max(began.elapsed() / 10)).await;
+        tokio::time::sleep((began.elapsed() / 10).clamp(PORT_POLL, MAX_PORT_POLL)).await;
     }
 }

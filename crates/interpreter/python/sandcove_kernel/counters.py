@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
+import sys
 import types
 import weakref
 
@@ -28,7 +30,7 @@ def gather(code: list[types.CodeType | types.FunctionType], *runs) -> int:
     All of ``code`` and what refers to it is immortal: neither what is moved nor what referred to it is ever freed.
     """
     place = _place_of_code()
-    if place is None:
+    if place is None or _is_compiled():
         return 0
     candidates = [item for item in code if _is_movable(item)]
     changed = {number: None for run in runs for number in _changed_by(run, candidates)}
@@ -36,12 +38,18 @@ def gather(code: list[types.CodeType | types.FunctionType], *runs) -> int:
     for item in code:
         if type(item) is types.FunctionType:
             _redirect(id(item) + place, moved)
-        else:
+        elif type(item) is types.CodeType:
             first = id(item.co_consts) + tuple.__basicsize__
             for number, constant in enumerate(item.co_consts):
                 if type(constant) is types.CodeType:
                     _redirect(first + number * POINTER, moved)
     return len(moved)
+
+
+def _is_compiled() -> bool:
+    """Whether the interpreter may have compiled code, which refers to code objects by their addresses."""
+    compiler = getattr(sys, "_jit", None)
+    return compiler.is_enabled() if compiler else os.environ.get("PYTHON_JIT", "0") != "0"
 
 
 def _is_movable(item) -> bool:

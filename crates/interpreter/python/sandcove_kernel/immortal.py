@@ -32,9 +32,10 @@ def make_immortal() -> list[types.CodeType | types.FunctionType]:
         if item is seen or item is waiting or item is found or id(item) in seen or isinstance(item, types.FrameType):
             continue
         seen.add(id(item))
-        if isinstance(item, (types.CodeType, types.FunctionType)):
+        # Not what only claims to be one, as proxies do.
+        if type(item) in (types.CodeType, types.FunctionType):
             found.append(item)
-        if isinstance(item, types.CodeType):
+        if type(item) is types.CodeType:
             waiting.extend(getattr(item, name) for name in CODE_MEMBERS)
         waiting.extend(gc.get_referents(item))
         half = ctypes.c_uint32.from_address(id(item))

@@ -5,6 +5,7 @@ import sys
 import types
 import weakref
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -112,6 +113,16 @@ def test_code_that_something_else_refers_to_by_its_address_stays():
         yield reference() is add.__code__
 
     assert in_a_fork(moved) == [1, True]
+
+
+def test_nothing_is_moved_where_the_interpreter_compiles(monkeypatch):
+    monkeypatch.setenv("PYTHON_JIT", "1")
+    assert in_a_fork(lambda: [counters.gather(KNOWN, change(add))]) == [0]
+
+
+def test_a_proxy_of_a_function_is_left_alone():
+    """It claims to be a function, and has neither code nor constants in the place of one."""
+    assert in_a_fork(lambda: [counters.gather([mock.Mock(spec=add), *KNOWN], change(add))]) == [1]
 
 
 def test_a_run_that_fails_moves_nothing(capfd):
