@@ -21,6 +21,8 @@ from harness import volatile
 ROOT = Path(__file__).resolve().parents[2]
 API_KEY = "e2b_" + "5a" * 20
 ADMIN_TOKEN = "admin-of-the-tests"
+#: As a script starts a server: with these signals ignored.
+IN_THE_BACKGROUND = ["sh", "-c", "trap '' HUP INT QUIT; exec \"$@\"", "sh"]
 # Tests count what there is, so the pool does not follow demand.
 SETTINGS = {"SANDCOVE_API_KEY": API_KEY, "SANDCOVE_ADMIN_TOKEN": ADMIN_TOKEN, "SANDCOVE_POOL_MEMORY": "0"}
 
@@ -91,7 +93,7 @@ class Server:
             Server.started.append(self)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*self.within, self.binary, "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.data_dir)],
+                [*self.within, *IN_THE_BACKGROUND, self.binary, "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.data_dir)],
                 env={**os.environ, **SETTINGS, **self.registries, **self.variables},
                 stdout=log,
                 stderr=log,

@@ -40,7 +40,7 @@ fn start(builder: &OwnedFd) -> Result<(), Failure> {
     sys::become_root().map_err(Failure::at("become root"))?;
     counters::limit_inotify().map_err(Failure::at("limit inotify"))?;
     setsid().map_err(Failure::at("setsid"))?;
-    sys::set_reaps_children(true).map_err(Failure::at("reset SIGCHLD"))?;
+    sys::reset_signals();
     // From here on /proc/self/cgroup reads `/`: the server has put this process into its control group before the launch.
     sys::unshare(UnshareFlags::NEWCGROUP).map_err(Failure::at("unshare cgroup"))?;
     sethostname(launch.hostname.as_bytes()).map_err(Failure::at("set host name"))?;

@@ -27,7 +27,7 @@ pub(crate) use loopdev::{attach as attach_loop, bound_to as loop_of, detach as d
 pub(crate) use mount::{MountRights, idmap_mount};
 pub(crate) use process::{
     CloneFlags, Forked, become_root, clone_child, close_from, close_on_exec_from, exec, exit_now, fork,
-    is_same_file, place_fds, set_effective_ids, set_file_identity, set_reaps_children,
+    is_same_file, place_fds, reset_signals, set_effective_ids, set_file_identity, set_reaps_children,
     start_without_precedence, unshare,
 };
 pub(crate) use quota::{

@@ -187,6 +187,15 @@ pub(crate) fn is_same_file(one: (u32, i32), other: (u32, i32)) -> io::Result<boo
     Ok(check(order)? == 0)
 }
 
+/// Gives every signal its default action. An executed program inherits the signals that this process ignores: as `nohup` and shells do for what
+/// they start in the background, whoever started the server may have had some ignored.
+pub(crate) fn reset_signals() {
+    for signal in 1..32 {
+        // SAFETY: the default action runs no code of ours. The two signals that have no other are refused, which changes nothing.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
 /// Chooses who reaps the calling process's children: the process itself (`SIGCHLD` is delivered), or the kernel (it is
 /// ignored). An executed program inherits an ignored signal.
 pub(crate) fn set_reaps_children(by_itself: bool) -> io::Result<()> {
