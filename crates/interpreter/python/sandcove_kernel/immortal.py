@@ -18,7 +18,7 @@ def make_immortal() -> list[types.CodeType | types.FunctionType]:
     """Makes every existing object immortal (PEP 683), as ``None`` is, and returns the functions and code objects among them.
 
     Only for a process that is forked and does nothing else: nothing that exists now is ever freed. An interpreter without
-    immortal objects is left as it is, and nothing returned.
+    immortal objects is left as it is, and the list is empty.
     """
     mark = ctypes.c_uint32.from_address(id(None)).value if _known() else 0
     found: list[types.CodeType | types.FunctionType] = []

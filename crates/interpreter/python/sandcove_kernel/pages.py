@@ -39,7 +39,7 @@ def learn(warm_up) -> None:
 
 
 def from_fork(function, layout: str) -> list[tuple]:
-    """Runs ``function`` in a fork of this process, and returns the tuples that it came to, of numbers packed as in ``layout``; none if it fails."""
+    """Runs ``function`` in a fork of this process, and returns its tuples of numbers, which ``layout`` packs; an empty list if it fails."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

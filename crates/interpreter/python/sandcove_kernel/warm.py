@@ -87,7 +87,7 @@ def serve(control: socket.socket, shell) -> None:
 
 
 def _trim() -> None:
-    """Gives back the memory that all of this took, so that forks need no page tables for it."""
+    """Gives free memory back to the system, so that forks need no page tables for it."""
     trim = getattr(libc, "malloc_trim", None)
     if trim is not None:
         trim(0)
