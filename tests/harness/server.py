@@ -93,7 +93,7 @@ class Server:
             Server.started.append(self)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*self.within, *IN_THE_BACKGROUND, self.binary, "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.data_dir)],
+                [*IN_THE_BACKGROUND, *self.within, self.binary, "serve", "--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.data_dir)],
                 env={**os.environ, **SETTINGS, **self.registries, **self.variables},
                 stdout=log,
                 stderr=log,

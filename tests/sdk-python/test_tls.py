@@ -368,7 +368,7 @@ def test_other_machines_need_tls(server):
         finally:
             server.stop()
             server.within, server.variables = before
-    server.start()
+            server.start()
 
 
 def test_a_grpc_client_calls_a_service(secure):
