@@ -339,15 +339,15 @@ def test_plain_http_is_sent_on_to_tls(secure):
 
 def test_other_machines_need_tls(server):
     ca = server.data_dir / "tls/ca.pem"
+    before = server.within, server.variables
     server.stop()
-    with Internet() as internet:
-        # The tests' server listens on loopback, where other machines cannot come.
-        everywhere = 'program=$0; shift 3; exec "$program" serve --listen 0.0.0.0:"$SANDCOVE_TEST_PORT" "$@"'
-        before = server.within, server.variables
-        server.within = [*internet.command, "sh", "-c", everywhere]
-        server.variables = {"SANDCOVE_TLS": "local", "SANDCOVE_TLS_ONLY": "1", "SANDCOVE_TEST_PORT": str(server.port)}
-        internet.forward(server.port)
-        try:
+    try:
+        with Internet() as internet:
+            # The tests' server listens on loopback, where other machines cannot come.
+            everywhere = 'program=$0; shift 3; exec "$program" serve --listen 0.0.0.0:"$SANDCOVE_TEST_PORT" "$@"'
+            server.within = [*internet.command, "sh", "-c", everywhere]
+            server.variables = {"SANDCOVE_TLS": "local", "SANDCOVE_TLS_ONLY": "1", "SANDCOVE_TEST_PORT": str(server.port)}
+            internet.forward(server.port)
             server.start()
 
             def ask(url, *options):
@@ -365,10 +365,11 @@ def test_other_machines_need_tls(server):
             assert ask(plain, *browser) == ("", f"308 {secured}")
             assert ask(secured) == ("Health check successful", "200")
             assert server.healthy(), "programs on the machine itself"
-        finally:
             server.stop()
-            server.within, server.variables = before
-            server.start()
+    finally:
+        server.stop()
+        server.within, server.variables = before
+        server.start()
 
 
 def test_a_grpc_client_calls_a_service(secure):
