@@ -14,6 +14,7 @@ use super::compression::{decompress, is_compressed};
 use super::digest::{Digest, Hashing};
 use super::error::{Error, Result};
 use super::import::{Plan, check, choose};
+use super::layer::Limit;
 use super::manifest::{Config, Descriptor, Document, MAX_CONFIG, MAX_MANIFEST};
 use super::tar_stream::{Kind, TarStream};
 
@@ -87,8 +88,8 @@ impl Archive {
                 _ => invalid(error),
             })?;
             if input.limit() == 0 {
-                let (what, limit) = ("it has more data".to_owned(), format!("{} MB", limit / 1_000_000));
-                return Err(Error::TooLarge { image, what, limit });
+                let what = "it has more data".to_owned();
+                return Err(Error::TooLarge { image, what, limit: Limit::Bytes(limit) });
             }
             unpacked.flush().and_then(|()| unpacked.rewind()).map_err(Error::host("unpack", path))?;
             drop(input);

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::Platform;
+use super::layer::Limit;
 
 /// Result of imports.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -62,8 +63,8 @@ pub enum Error {
         image: String,
         /// The size with what was counted, such as `its files have more than 25000 MB`.
         what: String,
-        /// Limit with its unit.
-        limit: String,
+        /// The limit.
+        limit: Limit,
     },
     /// Something in the image is wrong or not supported.
     #[error("image '{image}' is not usable: {reason}")]

@@ -13,7 +13,7 @@ use super::blob::Blob;
 use super::digest::Digest;
 use super::download::download;
 use super::error::{Error, Result};
-use super::layer::{LayerError, Limits};
+use super::layer::{LayerError, Limit, Limits};
 use super::manifest::{Config, Descriptor, Document, DocumentError, MAX_CONFIG};
 use super::platform::Platform;
 use super::reference::Reference;
@@ -219,7 +219,7 @@ fn check_plan(plan: &Plan, settings: &Settings) -> Result<u64> {
 
 fn too_large(image: String, size: u64, limit: u64) -> Error {
     let what = format!("its compressed layers have {} MB", size / 1_000_000);
-    Error::TooLarge { image, what, limit: format!("{} MB", limit / 1_000_000) }
+    Error::TooLarge { image, what, limit: Limit::Bytes(limit) }
 }
 
 /// Downloads and unpacks all layers, and publishes the tree. Returns the size of the files.

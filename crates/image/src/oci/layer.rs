@@ -1,5 +1,6 @@
 //! Unpacks layers into a tree, one above the other: entries, whiteouts, and the limits of the whole image.
 
+use std::fmt;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
@@ -28,8 +29,8 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 pub enum LayerError {
     /// Something in it is wrong or not supported.
     Invalid(String),
-    /// A limit is exceeded: what was counted, and the limit with its unit.
-    TooLarge(String, String),
+    /// A limit is exceeded: what was counted, and the limit.
+    TooLarge(String, Limit),
     /// The disk is full.
     Full,
     /// The import was cancelled.
@@ -37,6 +38,24 @@ pub enum LayerError {
 }
 
 type Result<T> = std::result::Result<T, LayerError>;
+
+/// Limit that an image exceeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Limit {
+    /// Size of the data, bytes.
+    Bytes(u64),
+    /// Number of files, directories and links.
+    Entries(u64),
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => write!(f, "{} MB", bytes / 1_000_000),
+            Self::Entries(entries) => write!(f, "{entries} entries"),
+        }
+    }
+}
 
 /// Limits of an image.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -115,7 +134,7 @@ impl Unpacker {
             }
             self.entries += 1;
             if self.entries > self.limits.entries {
-                let limit = format!("{} entries", self.limits.entries);
+                let limit = Limit::Entries(self.limits.entries);
                 return Err(LayerError::TooLarge("it has more entries".to_owned(), limit));
             }
             self.entry(&entry, stream)?;
@@ -212,8 +231,7 @@ impl Unpacker {
     }
 
     fn too_large(&self) -> LayerError {
-        let megabytes = format!("{} MB", self.limits.bytes / 1_000_000);
-        LayerError::TooLarge("its files have more data".to_owned(), megabytes)
+        LayerError::TooLarge("its files have more data".to_owned(), Limit::Bytes(self.limits.bytes))
     }
 }
 

@@ -58,7 +58,7 @@ use std::path::Path;
 pub use blob::Blob;
 pub use error::{Error, Result};
 pub use export::{Exported, export};
-pub use layer::{LayerError, Limits};
+pub use layer::{LayerError, Limit, Limits};
 pub use platform::Platform;
 pub use process::unpack_as_asked;
 pub use settings::{CreatedSocket, Credentials, Guard, Mirror, Progress, Settings};

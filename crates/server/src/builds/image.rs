@@ -125,10 +125,7 @@ async fn count(
 fn failure(error: oci::Error, settings: &oci::Settings, team: &Team) -> Failure {
     match error {
         oci::Error::Full { .. } => Failure::new(error.to_string()),
-        // Not one with too many files.
-        oci::Error::TooLarge { ref limit, .. }
-            if settings.room < settings.max_bytes && limit.ends_with("MB") =>
-        {
+        oci::Error::TooLarge { limit: oci::Limit::Bytes(_), .. } if settings.room < settings.max_bytes => {
             Failure::no_disk(team).prefixed(&format!("{error}; "))
         }
         error if error.is_internal() => Failure::internal(error),
