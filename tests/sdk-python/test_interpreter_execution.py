@@ -209,6 +209,15 @@ def test_leaving_is_an_error_and_the_state_stays(code, context):
     assert code.run_code("x", context=context).text == "1"
 
 
+@pytest.mark.parametrize("kernel", ["get_ipython()", "__import__('IPython').Application.instance()"])
+def test_a_cell_restarts_its_kernel(code, context, kernel):
+    """As people do after they have installed a package."""
+    code.run_code("x = 1", context=context)
+    assert code.run_code(f"{kernel}.kernel.do_shutdown(True)", context=context).error is None
+    execution = code.run_code("'x' in globals()", context=context)
+    assert (execution.text, execution.execution_count) == ("False", 1)
+
+
 @pytest.mark.parametrize("ask", ["input()", "input('name? ')", "import getpass; getpass.getpass()"])
 def test_input_is_refused(code, ask):
     assert code.run_code(ask).error.name == "StdinNotImplementedError"

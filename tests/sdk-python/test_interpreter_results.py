@@ -117,6 +117,10 @@ def test_collections_are_json_too(code):
     assert only(code.run_code("import numpy\n[numpy.int64(1), numpy.float32(0.5), numpy.arange(3)]")).json == [1, 0.5, [0, 1, 2]]
     assert only(code.run_code("[float('nan'), float('inf')]")).json == [None, None]
     assert only(code.run_code("[object()]")).json is None
+    classes = "import dataclasses, enum, uuid\nclass E(enum.Enum): A = 'a'\n@dataclasses.dataclass\nclass D: n: int"
+    assert only(code.run_code(f"{classes}\n[uuid.UUID(int=1), E.A, D(2)]")).json == ["00000000-0000-0000-0000-000000000001", "a", {"n": 2}]
+    assert only(code.run_code("{E.A: 1}")).json == {"a": 1}
+    assert only(code.run_code("{(1, 2): 3}")).json is None
     assert only(code.run_code("endless = []\nendless.append(endless)\nendless")).text == "[[...]]"
 
 
@@ -142,7 +146,13 @@ def test_values_beyond_what_json_readers_take_have_none(code):
 
 def test_event_loops_can_be_nested(code):
     program = "import asyncio, nest_asyncio\nnest_asyncio.apply()\nasync def five(): return 5\nasyncio.run(five())"
-    assert only(code.run_code(program, context=code.create_code_context())).text == "5"
+    context = code.create_code_context()
+    code.run_code("import asyncio\nkept = 1\nasync def tick():\n    while True: await asyncio.sleep(0)", context=context)
+    # With and without something else that the outer loop is about to call.
+    for before in ("", "task = asyncio.get_running_loop().create_task(tick())\n"):
+        assert only(code.run_code(before + program, context=context)).text == "5"
+        assert only(code.run_code("kept", context=context)).text == "1"
+    code.remove_code_context(context)
 
 
 def test_data_frames(code):
@@ -161,6 +171,23 @@ def test_data_frames(code):
         "d": ["2024-01-31T00:00:00", "NaT", "2024-02-29T00:00:00"],
         "7": [True, False, True],
     }
+
+
+def test_frames_hold_what_databases_and_groups_give(code):
+    values = {
+        "b'x\\xff'": "eP8=",
+        "{1}": [1],
+        "frozenset([2])": [2],
+        "range(2)": [0, 1],
+        "bytearray(b'x')": [120],
+        "[b'x', {3}]": ["eA==", [3]],
+        "uuid.UUID(int=1)": "00000000-0000-0000-0000-000000000001",
+        "fractions.Fraction(1, 2)": 0.5,
+        "decimal.Decimal('1.5')": "1.5",
+    }
+    frame = ", ".join(f"{str(number)!r}: [{value}]" for number, value in enumerate(values))
+    result = only(code.run_code(f"import decimal, fractions, uuid, pandas as pd\npd.DataFrame({{{frame}}})"))
+    assert result.data == {str(number): [form] for number, form in enumerate(values.values())}
 
 
 def test_series_and_arrays_are_text(code):

@@ -36,8 +36,9 @@ def serve(shell: ZMQInteractiveShell, link: socket.socket, stdout: int, stderr: 
     while not requests.done():
         try:
             loop.run_until_complete(requests)
-        except (KeyboardInterrupt, SystemExit, RuntimeError):
-            # User code stopped the loop, or raised through a task of its own. The kernel goes on.
+        except (KeyboardInterrupt, SystemExit, RuntimeError, IndexError):
+            # User code stopped the loop, raised through a task of its own, or ran a loop inside of this one (`nest_asyncio`) that called what this
+            # one was about to call. The kernel goes on.
             continue
     os._exit(0)
 

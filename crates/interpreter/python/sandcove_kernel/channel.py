@@ -55,7 +55,7 @@ class Channel:
         try:
             text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError):
-            text = json.dumps(jsonable.convert(value, lenient=True), ensure_ascii=False, allow_nan=False)
+            text = json.dumps(jsonable.convert(value, other=jsonable.text_of), ensure_ascii=False, allow_nan=False)
         self.send(kind, text.encode("utf-8", "replace"))
 
     async def receive(self) -> tuple[str, bytes] | None:
@@ -90,7 +90,15 @@ class Channel:
     async def _readable(self) -> None:
         loop = asyncio.get_running_loop()
         ready = loop.create_future()
-        loop.add_reader(self._link.fileno(), lambda: ready.done() or ready.set_result(None))
+
+        def arrived() -> None:
+            # Not when the task goes on: until then the loop would call this once more, and a loop that the cell runs inside of this one
+            # (`nest_asyncio`) would take that call away from the outer one, which fails without it.
+            loop.remove_reader(self._link.fileno())
+            if not ready.done():
+                ready.set_result(None)
+
+        loop.add_reader(self._link.fileno(), arrived)
         try:
             await ready
         finally:

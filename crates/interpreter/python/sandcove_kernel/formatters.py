@@ -85,9 +85,7 @@ def _cell(value):
         return None
     if isinstance(value, (pandas.Timestamp, pandas.Period)):
         return value.isoformat() if isinstance(value, pandas.Timestamp) else str(value)
-    if isinstance(value, int):
-        return jsonable.convert(value, lenient=True)
     try:
-        return jsonable.convert(value)
+        return jsonable.convert(value, other=jsonable.packed)
     except TypeError as error:
         raise ValueError(f"data frame holds a value that cannot be shown as data: {error}") from error

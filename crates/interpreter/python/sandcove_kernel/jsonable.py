@@ -3,36 +3,42 @@ integers of more than 64 bits, so those have no form.
 """
 
 import base64
+import dataclasses
 import datetime
 import decimal
+import enum
 import math
+import numbers
 import sys
+import uuid
+from collections.abc import Callable, Iterable
 
 #: Limit on nesting; deeper structures are taken for endless ones, and the server would not read them.
 DEPTH = 120
 
 
-def convert(value, *, lenient: bool = False, depth: int = 0):
-    """``value`` made of dicts with text keys, lists, text, numbers, booleans and None.
+def refuse(value):
+    """Raises TypeError: the value has no JSON form."""
+    kind = "integer of more than 64 bits" if isinstance(value, int) else type(value).__name__
+    raise TypeError(f"{kind} has no JSON form")
 
-    Raises TypeError for what has no JSON form, or with ``lenient`` takes its ``str``.
+
+def convert(value, *, other: Callable = refuse, depth: int = 0):
+    """``value`` made of dicts with text keys, lists, text, numbers, booleans and None. ``other`` is called for what has no JSON form, and returns a
+    value that has one.
     """
     if depth > DEPTH:
         raise TypeError("value is nested too deeply for JSON")
     if value is None or isinstance(value, (str, bool)):
         return value
     if isinstance(value, int):
-        if -(1 << 63) <= value < 1 << 64:
-            return int(value)
-        if lenient:
-            return text_of(value)
-        raise TypeError("integer of more than 64 bits has no JSON form")
+        return int(value) if -(1 << 63) <= value < 1 << 64 else other(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {_key(key): convert(item, lenient=lenient, depth=depth + 1) for key, item in value.items()}
+        return {_key(key, other): convert(item, other=other, depth=depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [convert(item, lenient=lenient, depth=depth + 1) for item in value]
+        return [convert(item, other=other, depth=depth + 1) for item in value]
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
         return value.isoformat()
     numpy = sys.modules.get("numpy")
@@ -40,23 +46,46 @@ def convert(value, *, lenient: bool = False, depth: int = 0):
         if isinstance(value, numpy.datetime64):
             return None if numpy.isnat(value) else str(value.astype("datetime64[us]"))
         if isinstance(value, (numpy.generic, numpy.ndarray)) and not isinstance(value, numpy.timedelta64):
-            return convert(value.tolist(), lenient=lenient, depth=depth + 1)
-    if isinstance(value, bytes) and lenient:
-        return base64.b64encode(value).decode("ascii")
-    if isinstance(value, decimal.Decimal) or lenient:
+            return convert(value.tolist(), other=other, depth=depth + 1)
+    if isinstance(value, (decimal.Decimal, uuid.UUID)):
         return str(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+    if isinstance(value, enum.Enum):
+        return convert(value.value, other=other, depth=depth + 1)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return convert(fields, other=other, depth=depth + 1)
+    return convert(other(value), other=other, depth=depth + 1)
 
 
-def text_of(value: int) -> str:
-    """The digits of an integer: decimal, or hexadecimal where Python refuses to compute so many."""
-    try:
-        return str(int(value))
-    except ValueError:
-        return hex(value)
+def text_of(value) -> str:
+    """The text that stands for any value: the digits of an integer, base64 of bytes."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, int):
+        try:
+            return str(int(value))
+        except ValueError:
+            # Python refuses to compute so many digits.
+            return hex(value)
+    return str(value)
 
 
-def _key(key) -> str:
+def packed(value):
+    """What the messages of notebooks hold for a value without a JSON form. Raises TypeError for what these refuse."""
+    if isinstance(value, (bytes, int)):
+        return text_of(value)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if isinstance(value, Iterable):
+        return list(value)
+    return refuse(value)
+
+
+def _key(key, other: Callable) -> str:
+    if isinstance(key, enum.Enum):
+        key = key.value
     if isinstance(key, str):
         return key
     if key is None:
@@ -65,4 +94,6 @@ def _key(key) -> str:
         return "true" if key else "false"
     if isinstance(key, (datetime.datetime, datetime.date, datetime.time)):
         return key.isoformat()
+    if not isinstance(key, (numbers.Number, uuid.UUID)) and other is refuse:
+        refuse(key)
     return str(key)

@@ -13,7 +13,7 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.core.error import StdinNotImplementedError, UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets import Any, Instance, Type, default
-from traitlets.config import Config
+from traitlets.config import Application, Config
 
 from .channel import Channel
 
@@ -72,6 +72,12 @@ class Kernel:
         """Ends this process after the cell; the next cell gets a new one."""
         self.shell.leaving = True
         return {"status": "ok", "restart": restart}
+
+
+class IPKernelApp(Application):
+    """The application that notebooks run kernels in: ``Application.instance().kernel`` is how many restart theirs."""
+
+    kernel = Instance(Kernel, allow_none=True)
 
 
 class ZMQInteractiveShell(InteractiveShell):

@@ -48,10 +48,11 @@ def warm_up(missing: dict | None = None):
 
     from . import blas, formatters, images, tracebacks
     from .sample_cells import run_sample_cells
-    from .shell import ZMQInteractiveShell, configuration
+    from .shell import IPKernelApp, ZMQInteractiveShell, configuration
 
     shell = ZMQInteractiveShell.instance(config=configuration())
     shell.refuse_input()
+    IPKernelApp.instance().kernel = shell.kernel
     for name in STANDARD + wanted:
         try:
             importlib.import_module(name)
