@@ -167,6 +167,33 @@ def test_websockets(box, server):
             assert reader.read(head[1]) == text.upper()
 
 
+RUDE = """
+import socket, sys, time
+listener = socket.create_server(("", 8100))
+while True:
+    client, _ = listener.accept()
+    request = client.recv(65536)
+    if request.startswith(b"GET /both"):
+        client.sendall(b"HTTP/1.1 200 OK\\r\\nTransfer-Encoding: chunked\\r\\nContent-Length: 100\\r\\n\\r\\n2\\r\\nhi\\r\\n0\\r\\n\\r\\n")
+    else:
+        client.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok")
+    # It does not say so before.
+    client.close()
+"""
+
+
+def test_a_service_that_closes_each_connection_is_open(box, server):
+    box.files.write("/tmp/rude.py", RUDE)
+    box.commands.run("python3 /tmp/rude.py", background=True, timeout=0)
+    box.commands.run("until ss -ltn | grep -q :8100; do sleep 0.05; done")
+    for _ in range(200):
+        answer = ask(server, path="/", **by_headers(box, 8100))
+        assert (answer.status, answer.body) == (200, b"ok"), answer.body
+    # The length is not that of the body.
+    answer = ask(server, path="/both", **by_headers(box, 8100))
+    assert (answer.body, answer.headers["Content-Length"]) == (b"hi", None)
+
+
 def test_sixty_at_once(box, server):
     with ThreadPoolExecutor(60) as pool:
         answers = list(pool.map(lambda i: ask(server, path=f"/{i}", host=box.get_host(8001)), range(300)))

@@ -6,7 +6,7 @@ use axum::response::IntoResponse;
 use http::header::{self, HeaderName};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use sandcove_wire::boot::AGENT_PORT;
 use sandcove_wire::control::control_route;
 use tokio::time::sleep;
@@ -134,6 +134,10 @@ async fn attempt(
         return Err(Refusal::UnaskedUpgrade(id.to_string(), port));
     }
     let (mut parts, body) = answer.into_parts();
+    if parts.headers.contains_key(header::TRANSFER_ENCODING) {
+        // It overrides a length, which some services copy from what they forward.
+        parts.headers.remove(header::CONTENT_LENGTH);
+    }
     drop_hop_by_hop(&mut parts.headers);
     parts.version = Version::default();
     let stream = SandboxStream::new(body, live, port, (connection, permit), sent);
@@ -154,11 +158,12 @@ async fn exchange(
             Some(connection) => (connection, true),
             None => (dial(live, port, spoken).await.map_err(|_| closed())?, false),
         };
+        let copy = if reused { copy_if_safe(&request) } else { None };
         match connection.send(request).await {
             Ok(answer) => return Ok((answer, connection)),
-            // The service closed an idle connection just now. Nothing was sent, so the request can be sent again.
-            Err(mut failed) => match failed.take_message() {
-                Some(unsent) if reused => request = unsent,
+            // The service closed an idle connection just now. If nothing was sent, or may be sent twice and was not answered, it is sent again.
+            Err(mut failed) => match failed.take_message().or(copy.filter(|_| !connection.was_answered())) {
+                Some(again) if reused => request = again,
                 _ => {
                     tracing::debug!(sandbox_id = id, port, error = %failed.error(), "no answer from a sandbox");
                     return Err(closed());
@@ -166,6 +171,19 @@ async fn exchange(
             },
         }
     }
+}
+
+/// A copy of a request that changes nothing at the service, if it has no body.
+fn copy_if_safe(request: &Request<Upload>) -> Option<Request<Upload>> {
+    if !request.method().is_safe() || !request.body().is_end_stream() {
+        return None;
+    }
+    let mut copy = Request::new(Upload::empty());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    Some(copy)
 }
 
 /// Opens a connection to a port.

@@ -147,6 +147,11 @@ impl SandboxConnection {
         answer
     }
 
+    /// Whether the service has sent anything since the last request.
+    pub(crate) fn was_answered(&self) -> bool {
+        self.awaited.read.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether the connection has ended.
     pub(crate) fn is_closed(&self) -> bool {
         match &self.sender {

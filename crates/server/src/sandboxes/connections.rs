@@ -215,9 +215,10 @@ impl Upload {
     }
 
     /// The body of a request without one.
-    #[cfg(test)]
-    pub(super) fn empty() -> Self {
-        Self { inner: None, sent: Sent::default(), waits: false }
+    pub(crate) fn empty() -> Self {
+        let upload = Self { inner: None, sent: Sent::default(), waits: false };
+        upload.note_end();
+        upload
     }
 
     /// The record of whether this body was sent to its end; the body itself goes to the connection.
