@@ -233,6 +233,17 @@ def test_a_paused_sandbox_that_loses_its_processes_keeps_its_files(server):
     assert sandbox.kill()
 
 
+def test_a_paused_sandbox_whose_processes_were_killed_goes_on_from_its_files(server):
+    """With version 1 of control groups they end only when they run again."""
+    sandbox = running()
+    sandbox.pause()
+    record = json.loads((server.data_dir / "run" / sandbox.sandbox_id / "jail.json").read_text())
+    os.kill(record["pid"], signal.SIGKILL)
+    sandbox.connect(timeout=1800)
+    assert sandbox.files.read("kept") == sandbox.sandbox_id
+    assert sandbox.kill()
+
+
 def test_memory_with_an_agent_that_hangs_is_not_resumed(server):
     sandbox = running()
     record = json.loads((server.data_dir / "run" / sandbox.sandbox_id / "jail.json").read_text())

@@ -6,6 +6,9 @@ use std::os::fd::OwnedFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+/// The signal SIGKILL in a set of signals.
+const SIGKILL: u64 = 1 << (libc::SIGKILL - 1);
+
 /// Reads the start time of `pid` in clock ticks since boot: field 22 of `/proc/<pid>/stat`.
 pub(super) fn start_ticks(pid: u32) -> io::Result<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
@@ -15,6 +18,16 @@ pub(super) fn start_ticks(pid: u32) -> io::Result<u64> {
         .nth(19)
         .and_then(|ticks| ticks.parse().ok())
         .ok_or(io::ErrorKind::InvalidData.into())
+}
+
+/// Whether `pid` ends as soon as it runs: it was killed while it was frozen, with version 1 of control groups.
+pub(super) fn is_killed(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mut pending = status.lines().filter_map(|line| {
+        let signals = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(signals.trim(), 16).ok()
+    });
+    pending.any(|signals| signals & SIGKILL != 0)
 }
 
 /// Opens a descriptor for `pid`, closed on exec.

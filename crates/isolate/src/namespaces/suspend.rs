@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::host::{Keep, blocking};
+use super::process;
 use super::running::RunningSandbox;
 use crate::checkpoint::NewGeneration;
 use crate::{Error, Mounted, Result, SnapshotMemory, SnapshotReport, crash};
@@ -29,6 +30,9 @@ impl RunningSandbox {
     }
 
     pub(crate) async fn resume(&self) -> Result<()> {
+        if process::is_killed(self.record().pid) {
+            return Err(Error::ProcessGone);
+        }
         let this = self.clone();
         // Before the first process runs: memory of the past must not meet files of the present.
         blocking(move || this.discard_generation()).await?;

@@ -179,7 +179,16 @@ impl TransitionContext {
                     let handle = self.processes()?;
                     let View { details, settings, .. } = &self.view;
                     let policy = self.shared.policy(details, &settings.network).await?;
-                    handle.resume().await.map_err(self.failed("resume"))?;
+                    match handle.resume().await {
+                        Err(IsolateError::ProcessGone) => {
+                            let lost = "its processes were killed while it was paused".to_owned();
+                            // Their end is no news then.
+                            let _ = self.notes.lost_memory.set(lost.clone());
+                            handle.clone().shut_down().await.map_err(self.failed("resume"))?;
+                            return self.start_without_memory(lost).await.map(Some);
+                        }
+                        resumed => resumed.map_err(self.failed("resume"))?,
+                    }
                     if !policy.secrets.is_empty() {
                         // They may have other values by now.
                         handle.set_network(policy).await.map_err(self.failed("resume"))?;
@@ -273,6 +282,11 @@ impl TransitionContext {
             Err(Error::NotParked(_, reason)) => reason,
             Err(error) => return Err(error),
         };
+        self.start_without_memory(lost).await
+    }
+
+    /// Starts the sandbox from its files because its memory is lost, for the reason `lost`.
+    async fn start_without_memory(&self, lost: String) -> Result<Handle> {
         let id = &self.view.details.id;
         tracing::warn!(sandbox_id = %id, reason = %lost, "the memory of a sandbox was not restored; it starts from its files");
         // With the mark, traffic may resume it from its files, if the start fails now.

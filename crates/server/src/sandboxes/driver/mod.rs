@@ -306,6 +306,10 @@ impl Driver {
     }
 
     fn crashed(&mut self) {
+        if self.in_flight.as_ref().is_some_and(|change| change.notes.lost_memory.get().is_some()) {
+            // The resume knows, and starts the sandbox from its files.
+            return;
+        }
         let Some(transition) = after_crash(self.phase()) else { return };
         let id = self.view.borrow().details.id.clone();
         tracing::warn!(sandbox_id = %id, "sandbox ended by itself");
