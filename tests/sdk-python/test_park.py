@@ -467,6 +467,17 @@ def test_traffic_wakes_a_parked_sandbox_with_its_memory(server):
     sandbox.kill()
 
 
+def test_a_link_that_has_expired_wakes_nobody(server):
+    sandbox = Sandbox.create(timeout=1800, lifecycle={"on_timeout": "pause", "auto_resume": True})
+    sandbox.files.write("kept", "x")
+    fresh, old = (sandbox.download_url("kept", use_signature_expiration=seconds) for seconds in (600, -10))
+    sandbox.pause()
+    assert requests.get(old).status_code == 403
+    assert sandbox.get_info().state.value == "paused"
+    assert requests.get(fresh).text == "x"
+    sandbox.kill()
+
+
 def test_directories_are_watched_as_before(server):
     sandbox = Sandbox.create(timeout=1800)
     sandbox.files.make_dir("app/src")

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::Refusal;
 use super::signature::SignedUrl;
 use crate::Error;
+use crate::clock;
 use crate::config::InterpreterToken;
 use crate::domain::lifecycle::{Command, Phase};
 use crate::domain::sandbox::Details;
@@ -140,8 +141,9 @@ impl RequestHead<'_> {
             return Ok(());
         }
         let is_signed = || {
-            SignedUrl::parse(self.method, self.path, self.query)
-                .is_some_and(|url| url.check()(&details.access_token))
+            SignedUrl::parse(self.method, self.path, self.query).is_some_and(|url| {
+                url.check()(&details.access_token) && !url.is_expired(clock::now().as_second())
+            })
         };
         if self.has_token(details) || is_signed() {
             Ok(())

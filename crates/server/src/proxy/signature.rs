@@ -45,6 +45,11 @@ impl SignedUrl {
         url.signature.is_well_formed().then_some(url)
     }
 
+    /// Whether the signature has expired at `now`, Unix seconds.
+    pub(crate) fn is_expired(&self, now: i64) -> bool {
+        self.signature.is_expired(now)
+    }
+
     /// Whether the URL was signed with a token, for any number of tokens. An expired signature counts: the agent answers it with the
     /// proper error.
     pub(crate) fn check(&self) -> impl Fn(&Secret) -> bool {
