@@ -17,6 +17,8 @@ pub struct DiskSpace {
     pub kind: String,
     /// Used space, bytes.
     pub used_bytes: u64,
+    /// Space that is left for processes without privileges, bytes: some file systems keep a part for root.
+    pub available_bytes: u64,
     /// Size, bytes.
     pub total_bytes: u64,
 }
@@ -42,6 +44,7 @@ pub fn disk_space(path: &Path) -> Result<DiskSpace> {
         device: device.to_owned(),
         kind: kind.to_owned(),
         used_bytes: disk.f_blocks.saturating_sub(disk.f_bfree) * disk.f_frsize,
+        available_bytes: disk.f_bavail * disk.f_frsize,
         total_bytes: disk.f_blocks * disk.f_frsize,
     })
 }

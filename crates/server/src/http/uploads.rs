@@ -125,7 +125,7 @@ async fn check_room(app: &App, team: &Team, wanted: u64) -> Result<()> {
     let directory = app.config().data_dir.clone();
     let space = tokio::task::spawn_blocking(move || sandcove_isolate::disk_space(&directory)).await;
     match space {
-        Ok(Ok(space)) if is_nearly_full(space.used_bytes.saturating_add(wanted), space.total_bytes) => {
+        Ok(Ok(space)) if is_nearly_full(space.available_bytes.saturating_sub(wanted), space.total_bytes) => {
             Err(Error::NoSpaceForUpload(io::Error::from(io::ErrorKind::StorageFull)))
         }
         // The write itself fails on a full disk.
@@ -134,8 +134,8 @@ async fn check_room(app: &App, team: &Team, wanted: u64) -> Result<()> {
 }
 
 /// Whether the disk that also has the database would be so full that it should be left alone.
-fn is_nearly_full(used: u64, total: u64) -> bool {
-    total.saturating_sub(used) < (total / 20).min(FREE_BYTES)
+fn is_nearly_full(left: u64, total: u64) -> bool {
+    left < (total / 20).min(FREE_BYTES)
 }
 
 /// The body of a request, piece by piece. It ends in an error when the client breaks off or stands still, and when there is no room.
@@ -164,11 +164,11 @@ mod tests {
 
     #[test]
     fn a_twentieth_of_the_disk_stays_free_and_at_most_1_gib() {
-        assert!(!is_nearly_full(95, 100));
-        assert!(is_nearly_full(96, 100));
-        assert!(is_nearly_full(101, 100));
+        assert!(!is_nearly_full(5, 100));
+        assert!(is_nearly_full(4, 100));
+        assert!(is_nearly_full(0, 100));
         let total = 1 << 40;
-        assert!(!is_nearly_full(total - FREE_BYTES, total));
-        assert!(is_nearly_full(total - FREE_BYTES + 1, total));
+        assert!(!is_nearly_full(FREE_BYTES, total));
+        assert!(is_nearly_full(FREE_BYTES - 1, total));
     }
 }
