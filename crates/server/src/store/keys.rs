@@ -109,7 +109,8 @@ impl Store {
         .bind(key.created_at.as_microsecond())
         .execute(&self.write)
         .await?;
-        Ok(())
+        // Nobody can ask for the secret again.
+        self.flush().await
     }
 
     /// The keys of a team, oldest first.

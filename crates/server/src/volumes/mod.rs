@@ -105,7 +105,11 @@ impl Volumes {
             self.delete_directory(directory).await;
         }
         match inserted? {
-            Inserted::New => Ok(volume),
+            Inserted::New => {
+                // After a crash of the host, a directory that no row names is deleted with files that were synced.
+                self.store.flush().await?;
+                Ok(volume)
+            }
             Inserted::Exists => {
                 Err(Error::Refused(format!("a volume with the name '{name}' already exists")))
             }
