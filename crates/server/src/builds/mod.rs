@@ -198,6 +198,23 @@ impl Builds {
         found.len()
     }
 
+    /// Cancels builds whose rows were deleted, and deletes the logs of those that are not in progress. The others' are deleted later, as garbage.
+    pub(crate) async fn forget(&self, mut builds: Vec<Uuid>, why: &str) {
+        self.cancel(&builds, why);
+        {
+            let active = self.shared.active();
+            builds.retain(|build| !active.contains_key(build));
+        }
+        let directory = self.shared.logs.clone();
+        let deleted = tokio::task::spawn_blocking(move || {
+            for build in builds {
+                // One that cannot be deleted is garbage.
+                let _ = log::delete(&directory, build);
+            }
+        });
+        let _ = deleted.await;
+    }
+
     /// The uploaded files of `COPY` steps.
     pub fn file_sets(&self) -> &FileSets {
         &self.shared.file_sets

@@ -67,6 +67,8 @@ pub(crate) const BUILD_WAIT: i64 = 40 * 60 * 1_000_000;
 pub(crate) const TAGS: usize = 1000;
 /// Maximum number of builds of a template that are kept without a tag; the oldest are deleted first.
 pub(crate) const UNTAGGED_BUILDS: i64 = 50;
+/// Maximum number of a team's deleted templates that are remembered; the oldest are forgotten first.
+pub(crate) const DELETED_TEMPLATES: i64 = 1000;
 /// Maximum number of assignments that are kept of one tag; the oldest are deleted first.
 pub(crate) const TAG_ASSIGNMENTS: i64 = 100;
 /// Maximum size of the uploaded files of the builds of one team together, MiB; less when its sandboxes have less disk.

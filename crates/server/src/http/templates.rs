@@ -200,8 +200,8 @@ pub(super) async fn delete(
     if let Some(state) = app.sandboxes().state_of_users(id) {
         return Err(Error::TemplateInUse { template: reference.to_string(), state });
     }
-    let unfinished = app.store().delete_template(id).await?;
-    app.builds().cancel(&unfinished, "the template was deleted");
+    let builds = app.store().delete_template(id).await?;
+    app.builds().forget(builds, "the template was deleted").await;
     Ok(StatusCode::NO_CONTENT)
 }
 

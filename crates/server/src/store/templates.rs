@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::tags::set_tag;
 use super::{Store, corrupt, json};
-use crate::domain::limits::UNTAGGED_BUILDS;
+use crate::domain::limits::{DELETED_TEMPLATES, UNTAGGED_BUILDS};
 use crate::domain::reference::Reference;
 use crate::domain::team::Team;
 use crate::domain::template::{BuildEntry, ListedTemplate, Template, TemplateInfo, TemplateRecord};
@@ -164,8 +164,8 @@ impl Store {
         Ok(done.rows_affected() > 0)
     }
 
-    /// Deletes a template with its builds and tags. Returns the builds that were not finished. Its name is free; its id is not the name of
-    /// another template until [`Store::forget_deleted_templates`].
+    /// Deletes a template with its builds and tags. Returns these builds. Its name is free. If it had a build that is ready, its id is not the name of
+    /// another template until [`Store::forget_deleted_templates`], or until the team has deleted a thousand more.
     pub(crate) async fn delete_template(&self, id: &TemplateId) -> Result<Vec<Uuid>> {
         let mut transaction = self.write.begin().await?;
         for table in ["template_tag_assignments", "template_tags"] {
@@ -176,23 +176,37 @@ impl Store {
             .bind(id.as_str())
             .fetch_all(&mut *transaction)
             .await?;
-        sqlx::query(
-            "UPDATE templates SET name = id, global_name = NULL, public = FALSE, deleted_at = $1, updated_at = $1 \
-             WHERE id = $2",
-        )
-        .bind(clock::now().as_microsecond())
-        .bind(id.as_str())
-        .execute(&mut *transaction)
-        .await?;
-        transaction.commit().await?;
-        let mut unfinished = Vec::new();
+        let (mut builds, mut was_ready) = (Vec::new(), false);
         for row in &rows {
             let build: String = row.try_get("id")?;
-            if matches!(build_status(row, &build)?, BuildStatus::Waiting | BuildStatus::Building) {
-                unfinished.push(Uuid::parse_str(&build).map_err(corrupt("template build", &build))?);
-            }
+            was_ready |= build_status(row, &build)? == BuildStatus::Ready;
+            builds.push(Uuid::parse_str(&build).map_err(corrupt("template build", &build))?);
         }
-        Ok(unfinished)
+        if was_ready {
+            sqlx::query(
+                "UPDATE templates SET name = id, global_name = NULL, public = FALSE, deleted_at = $1, updated_at = $1 \
+                 WHERE id = $2",
+            )
+            .bind(clock::now().as_microsecond())
+            .bind(id.as_str())
+            .execute(&mut *transaction)
+            .await?;
+            sqlx::query(
+                "DELETE FROM templates WHERE id IN (SELECT d.id FROM templates d JOIN templates t ON t.team_id = d.team_id \
+                 WHERE t.id = $1 AND d.deleted_at IS NOT NULL ORDER BY d.deleted_at DESC, d.id LIMIT 1000000 OFFSET $2)",
+            )
+            .bind(id.as_str())
+            .bind(DELETED_TEMPLATES)
+            .execute(&mut *transaction)
+            .await?;
+        } else {
+            sqlx::query("DELETE FROM templates WHERE id = $1")
+                .bind(id.as_str())
+                .execute(&mut *transaction)
+                .await?;
+        }
+        transaction.commit().await?;
+        Ok(builds)
     }
 
     /// Deletes what is left of templates that were deleted before `time`.
@@ -355,7 +369,9 @@ mod tests {
             memory_mib: 512,
             disk_mib: 1024,
         };
-        let deleted = store.insert_build(&team, &new("gone")).await.unwrap().template_id;
+        let built = store.insert_build(&team, &new("gone")).await.unwrap();
+        let deleted = built.template_id;
+        sqlx::query("UPDATE template_builds SET status = 'ready'").execute(&store.write).await.unwrap();
         let kept = store.insert_build(&team, &new("kept")).await.unwrap().template_id;
         store.delete_template(&deleted).await.unwrap();
         let as_name = async || store.insert_build(&team, &new(deleted.as_str())).await;
@@ -364,5 +380,9 @@ mod tests {
         store.forget_deleted_templates(clock::now() + Duration::from_secs(60)).await.unwrap();
         as_name().await.unwrap();
         assert!(store.template_info(&kept).await.unwrap().is_some());
+        // One that was never ready is forgotten at once.
+        assert_eq!(store.delete_template(&kept).await.unwrap().len(), 1);
+        let rows = sqlx::query("SELECT 1 FROM templates WHERE id = $1").bind(kept.as_str());
+        assert!(rows.fetch_optional(&store.read).await.unwrap().is_none());
     }
 }
