@@ -122,6 +122,22 @@ def test_what_cannot_be_mounted_is_refused(volume):
             Sandbox.create(timeout=1800, volume_mounts=mounts)
 
 
+def test_no_link_leads_a_volume_to_where_it_may_not_be(volume):
+    box = Sandbox.create(timeout=1800)
+    box.commands.run("ln -s /proc /to-proc; ln -s /dev/pts /to-pts; mkdir -p /usr/data; ln -s /usr/data /to-data", user="root")
+    snapshot = box.create_snapshot()
+    box.kill()
+    for path in ["/to-proc/sys", "/to-proc/1/ns", "/to-pts", "/to-proc/self/fd/11/x"]:
+        with pytest.raises(SandboxException):
+            Sandbox.create(snapshot.snapshot_id, timeout=1800, volume_mounts={path: volume})
+    honest = Sandbox.create(snapshot.snapshot_id, timeout=1800, volume_mounts={"/to-data/below/it": volume})
+    try:
+        assert " /usr/data/below/it " in honest.commands.run("cat /proc/mounts").stdout
+    finally:
+        honest.kill()
+        Sandbox.delete_snapshot(snapshot.snapshot_id)
+
+
 def test_a_volume_can_be_destroyed_under_a_sandbox():
     volume = Volume.create(f"test-{uuid.uuid4()}")
     sandbox = Sandbox.create(timeout=1800, volume_mounts={"/data": volume})

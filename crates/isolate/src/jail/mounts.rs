@@ -1,8 +1,10 @@
 //! The file systems that a sandbox sees.
 
 use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, open, unlinkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, fstat, mkdirat, open, openat2, unlinkat};
+use rustix::io::Errno;
 use rustix::mount::{
     MountAttrFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags, mount_change, move_mount, unmount,
 };
@@ -91,14 +93,46 @@ pub(super) fn enter(trees: Trees, launch: &Launch) -> Result<(), Failure> {
     volumes(&trees.volumes, launch)
 }
 
-/// Attaches the volumes. The old root is detached by now, so no link of the template or of a volume leads to it.
+/// Attaches the volumes, below directories of the template and of each other. The old root is detached by now, so no link of the template or of
+/// a volume leads to it.
 fn volumes(trees: &[OwnedFd], launch: &Launch) -> Result<(), Failure> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = open("/", flags, Mode::empty()).map_err(Failure::at("open root"))?;
+    let device = |directory: &OwnedFd| fstat(directory).map(|stat| stat.st_dev);
+    let mut devices = vec![device(&root).map_err(Failure::at("inspect root"))?];
+    let failed = |errno: Errno| Failure::at("attach a volume")(errno);
     for (tree, volume) in trees.iter().zip(&launch.volumes) {
-        std::fs::create_dir_all(&volume.target).map_err(Failure::at("create the mount point of a volume"))?;
-        move_mount(tree, "", CWD, &volume.target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-            .map_err(Failure::at("attach a volume"))?;
+        let target = mount_point(&root, &volume.target).map_err(failed)?;
+        if !devices.contains(&device(&target).map_err(failed)?) {
+            let reason = format!("a link leads from '{}' to a file system of the kernel's", volume.target);
+            return Err(Failure { step: "attach a volume".into(), reason });
+        }
+        let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        move_mount(tree, "", &target, "", both).map_err(failed)?;
+        devices.push(device(tree).map_err(failed)?);
     }
     Ok(())
+}
+
+/// Opens the directory `path`, and creates what is missing of it. Links of the template are followed, but none that stand for descriptors of this
+/// process.
+fn mount_point(root: &OwnedFd, path: &str) -> rustix::io::Result<OwnedFd> {
+    let open = |path: &Path| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS)
+    };
+    let (mut so_far, mut directory) = (PathBuf::from("/"), open(Path::new("/"))?);
+    for name in Path::new(path).components().filter(|part| matches!(part, Component::Normal(_))) {
+        so_far.push(name);
+        directory = match open(&so_far) {
+            Err(Errno::NOENT) => {
+                mkdirat(&directory, name.as_os_str(), Mode::from_raw_mode(0o755))?;
+                open(&so_far)?
+            }
+            opened => opened?,
+        };
+    }
+    Ok(directory)
 }
 
 fn memory_backed(root: &OwnedFd, target: &str, mode: &str, launch: &Launch) -> Result<(), Failure> {

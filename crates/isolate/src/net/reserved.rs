@@ -14,7 +14,7 @@ const DOCUMENTATION: [(Ipv4Addr, u8); 3] = [
 ];
 
 /// Further IPv4 networks that are unreachable under any policy.
-const V4: [(Ipv4Addr, u8); 11] = [
+const V4: [(Ipv4Addr, u8); 12] = [
     // This network.
     (Ipv4Addr::new(0, 0, 0, 0), 8),
     // Private.
@@ -27,6 +27,8 @@ const V4: [(Ipv4Addr, u8); 11] = [
     (Ipv4Addr::new(127, 0, 0, 0), 8),
     // Link-local, with the metadata services of clouds.
     (Ipv4Addr::new(169, 254, 0, 0), 16),
+    // The services that machines of one cloud are managed by, at an address that is public in form.
+    (Ipv4Addr::new(168, 63, 129, 16), 32),
     // Protocol assignments.
     (Ipv4Addr::new(192, 0, 0, 0), 24),
     // Measurements of devices.
@@ -106,6 +108,7 @@ mod tests {
             "172.31.255.255",
             "192.168.1.1",
             "169.254.169.254",
+            "168.63.129.16",
             "0.0.0.0",
             "100.64.0.1",
             "100.127.255.255",
