@@ -185,7 +185,7 @@ pub fn family_of(spec: &ProviderSpec) -> Result<Family, CallError> {
     if let Some((_, file)) = ADAPTERS.iter().find(|(name, _)| is(name)) {
         return Err(CallError::Adapted { id: id.to_owned(), file });
     }
-    if let Some(found) = openai::OpenAi::parse(id) {
+    if let Some(found) = openai::OpenAi::parse(id, &spec.config) {
         return found.map(Family::OpenAi);
     }
     if let Some(found) = azure::Azure::parse(id) {

@@ -91,6 +91,16 @@ impl Endpoint {
         })
     }
 
+    /// Returns the model of OpenAI that is asked where none is named.
+    fn usual_model(self) -> &'static str {
+        match self {
+            Self::Chat | Self::Responses => "gpt-4.1-2025-04-14",
+            Self::Completion => "gpt-3.5-turbo-instruct",
+            Self::Embedding => "text-embedding-3-large",
+            Self::Moderation => "omni-moderation-latest",
+        }
+    }
+
     /// Returns the path below the address of the service.
     pub fn path(self) -> &'static str {
         match self {
@@ -113,16 +123,25 @@ pub struct OpenAi {
 }
 
 impl OpenAi {
-    /// Reads an id like `openai:chat:gpt-4o`.
+    /// Reads an id like `openai:chat:gpt-4o`. Where an id of OpenAI itself names an endpoint only, the model is that of the
+    /// configuration, else the usual one of the endpoint.
     ///
     /// # Errors
     /// [`CallError`] for an endpoint that the service does not have here, and for an id without a model.
-    pub fn parse(id: &str) -> Option<Result<Self, CallError>> {
+    pub fn parse(id: &str, config: &Object) -> Option<Result<Self, CallError>> {
         let (name, rest) = id.split_once(':')?;
         let service = *SERVICES.iter().find(|service| service.name == name)?;
-        let (kind, model) = rest.split_once(':').unwrap_or(("", rest));
         let own = service.name == "openai";
+        let (kind, model) = match rest.split_once(':') {
+            Some(parts) => parts,
+            None if own && Endpoint::named(rest).is_some() => (rest, ""),
+            None => ("", rest),
+        };
+        let configured = config.get("model").and_then(Value::as_str).filter(|model| !model.trim().is_empty());
         let (endpoint, model) = match Endpoint::named(kind) {
+            Some(endpoint) if own && model.is_empty() => {
+                (endpoint, configured.unwrap_or(endpoint.usual_model()))
+            }
             Some(endpoint) => (endpoint, model),
             None if own && UNSUPPORTED.contains(&rest.split(':').next().unwrap_or(rest)) => {
                 let endpoint = rest.split(':').next().unwrap_or(rest).to_owned();
@@ -390,7 +409,7 @@ mod tests {
     use super::*;
 
     fn model(id: &str) -> OpenAi {
-        OpenAi::parse(id).unwrap().unwrap()
+        OpenAi::parse(id, &Object::new()).unwrap().unwrap()
     }
 
     fn body_of(id: &str, prompt: &str, config: Value) -> Value {
@@ -464,8 +483,29 @@ mod tests {
 
     #[test]
     fn a_model_is_named() {
-        for id in ["openai:", "openai:chat:", "perplexity:"] {
-            assert!(matches!(OpenAi::parse(id), Some(Err(CallError::NoModel(_)))), "{id}");
+        for id in ["openai:", "perplexity:", "mistral:chat:"] {
+            let parsed = OpenAi::parse(id, &Object::new());
+            assert!(matches!(parsed, Some(Err(CallError::NoModel(_)))), "{id}");
         }
+    }
+
+    #[test]
+    fn endpoints_have_a_model_of_their_own() {
+        let configured = json!({"model": "m"});
+        for (id, usual) in [
+            ("openai:chat", "gpt-4.1-2025-04-14"),
+            ("openai:chat:", "gpt-4.1-2025-04-14"),
+            ("openai:responses", "gpt-4.1-2025-04-14"),
+            ("openai:completion", "gpt-3.5-turbo-instruct"),
+            ("openai:embedding", "text-embedding-3-large"),
+            ("openai:embeddings", "text-embedding-3-large"),
+            ("openai:moderation", "omni-moderation-latest"),
+        ] {
+            assert_eq!(model(id).model, usual, "{id}");
+            let parsed = OpenAi::parse(id, configured.as_object().unwrap()).unwrap().unwrap();
+            assert_eq!(parsed.model, "m", "{id}");
+        }
+        let named = OpenAi::parse("openai:chat:gpt-4o", configured.as_object().unwrap()).unwrap().unwrap();
+        assert_eq!(named.model, "gpt-4o");
     }
 }
