@@ -32,6 +32,43 @@ const UNSUPPORTED: &[&str] = &[
     "codex-app-server",
 ];
 
+/// Models of OpenAI that answer at the endpoint `responses`, and not in chats.
+const RESPONSES_ONLY: &[&str] = &[
+    "computer-use-preview",
+    "computer-use-preview-2025-03-11",
+    "gpt-4o-2024-07-18",
+    "gpt-5-codex",
+    "gpt-5-codex-mini",
+    "gpt-5-pro",
+    "gpt-5-pro-2025-10-06",
+    "gpt-5.1-codex",
+    "gpt-5.1-codex-max",
+    "gpt-5.1-codex-mini",
+    "gpt-5.2-codex",
+    "gpt-5.2-pro",
+    "gpt-5.2-pro-2025-12-11",
+    "gpt-5.3-codex",
+    "gpt-5.4-pro",
+    "gpt-5.4-pro-2026-03-05",
+    "gpt-5.5-pro",
+    "gpt-5.5-pro-2026-04-23",
+    "gpt-5.6-luna",
+    "gpt-5.6-sol",
+    "gpt-5.6-terra",
+    "o1-pro",
+    "o1-pro-2025-03-19",
+    "o3-deep-research",
+    "o3-deep-research-2025-06-26",
+    "o3-pro",
+    "o3-pro-2025-06-10",
+    "o4-mini-deep-research",
+    "o4-mini-deep-research-2025-06-26",
+];
+
+/// Models of OpenAI that complete a text.
+const COMPLETION_ONLY: &[&str] =
+    &["gpt-3.5-turbo-instruct", "gpt-3.5-turbo-instruct-0914", "babbage-002", "davinci-002"];
+
 /// Words of ids of other services that name endpoints, and are not part of a model's name.
 const OTHER_ENDPOINTS: &[&str] =
     &["image", "video", "audio", "voice", "tts", "transcription", "realtime", "agent", "agents"];
@@ -154,7 +191,12 @@ impl OpenAi {
                 }));
             }
             None if rest.starts_with("text-embedding") => (Endpoint::Embedding, rest),
-            None if rest.ends_with("-instruct") && own => (Endpoint::Completion, rest),
+            None if own && rest.starts_with("gpt-realtime") => {
+                let endpoint = "realtime".to_owned();
+                return Some(Err(CallError::UnsupportedEndpoint { id: id.to_owned(), endpoint }));
+            }
+            None if own && RESPONSES_ONLY.contains(&rest) => (Endpoint::Responses, rest),
+            None if own && COMPLETION_ONLY.contains(&rest) => (Endpoint::Completion, rest),
             None => (Endpoint::Chat, rest),
         };
         if model.is_empty() {
@@ -487,6 +529,25 @@ mod tests {
             let parsed = OpenAi::parse(id, &Object::new());
             assert!(matches!(parsed, Some(Err(CallError::NoModel(_)))), "{id}");
         }
+    }
+
+    #[test]
+    fn bare_models_are_asked_where_they_answer() {
+        for (id, endpoint) in [
+            ("openai:gpt-5", Endpoint::Chat),
+            ("openai:chat:o3-pro", Endpoint::Chat),
+            ("openai:o3-pro", Endpoint::Responses),
+            ("openai:gpt-5.1-codex", Endpoint::Responses),
+            ("openai:gpt-5.6-sol", Endpoint::Responses),
+            ("openai:davinci-002", Endpoint::Completion),
+            ("openai:gpt-3.5-turbo-instruct", Endpoint::Completion),
+            ("openai:text-embedding-3-small", Endpoint::Embedding),
+            ("openrouter:o3-pro", Endpoint::Chat),
+        ] {
+            assert_eq!(model(id).endpoint, endpoint, "{id}");
+        }
+        let spoken = OpenAi::parse("openai:gpt-realtime-mini", &Object::new());
+        assert!(matches!(spoken, Some(Err(CallError::UnsupportedEndpoint { .. }))));
     }
 
     #[test]
