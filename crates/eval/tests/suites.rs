@@ -19,8 +19,19 @@ struct Results {
 
 /// Findings about a suite, and its results if it could be run.
 async fn evaluate(text: &str, concurrency: usize) -> (Vec<String>, Option<Results>) {
+    evaluate_with(text, &[], concurrency).await
+}
+
+/// Findings about a suite that stands beside files, and its results if it could be run.
+async fn evaluate_with(
+    text: &str,
+    files: &[(&str, &str)],
+    concurrency: usize,
+) -> (Vec<String>, Option<Results>) {
     let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("promptfooconfig.yaml"), text).unwrap();
+    for (name, text) in std::iter::once(&("promptfooconfig.yaml", text)).chain(files) {
+        std::fs::write(directory.path().join(name), text).unwrap();
+    }
     let mut findings = Findings::default();
     let options = LoadOptions { directory: directory.path().to_owned(), ..LoadOptions::default() };
     let suite = config::load(&options, &mut findings).await;
@@ -117,4 +128,20 @@ async fn a_script_that_breaks_keeps_the_other_verdicts() {
     let verdicts: Vec<bool> =
         row.grading_result.unwrap().component_results.unwrap().iter().map(|result| result.pass).collect();
     assert_eq!(verdicts, [true, false]);
+}
+
+#[tokio::test]
+async fn options_of_tests_come_after_the_prompt_function_and_the_prompt() {
+    let text = "prompts: [{id: 'file://prompt.cjs', label: p, config: {a: prompt, b: prompt, c: prompt}}]\n\
+                providers: ['file://provider.cjs']\n\
+                tests: [{vars: {word: x}, options: {c: test}}]\n";
+    let prompt = "module.exports = () => ({prompt: 'hi', config: {b: 'function', c: 'function'}})";
+    let provider = "module.exports = class {\n\
+                    id() { return 'own' }\n\
+                    async callApi(prompt, context) { return {output: context.prompt.config} }\n}";
+    let (_, results) = evaluate_with(text, &[("prompt.cjs", prompt), ("provider.cjs", provider)], 1).await;
+    let row = results.unwrap().rows.remove(0);
+    let expected = serde_json::json!({"a": "prompt", "b": "function", "c": "test"});
+    assert_eq!(row.response.unwrap().output, Some(expected.clone()));
+    assert_eq!(serde_json::json!(row.prompt.config), expected);
 }

@@ -99,7 +99,7 @@ fn begin(run: &Run, plan: &Plan) -> Row {
         prompt: PromptText {
             raw: text.raw.clone(),
             label: compacted(text.label.clone()),
-            config: Some(prompt_config(run, plan)),
+            config: Some(prompt_config(run, plan, &Object::new())),
         },
         prompt_id: text.id(),
         prompt_idx: plan.prompt_idx,
@@ -159,7 +159,8 @@ async fn fill(run: &Run, plan: &Plan, row: &mut Row) -> Result<(), RowError> {
     row.prompt.raw.clone_from(&rendered);
     compact(&mut row.prompt.raw);
     let (spec, provider) = &run.providers[run.columns[plan.prompt_idx].provider];
-    let config = configuration(run, plan, (spec, &**provider), &seen, own)?;
+    row.prompt.config = Some(prompt_config(run, plan, &own));
+    let config = configuration(run, plan, (spec, &**provider), &seen, &own)?;
     // A given answer has no trace.
     let traced = plan.case().provider_output.is_none() && run.is_traced(plan.case());
     let traced = traced.then(|| run.traces.begin());
@@ -168,7 +169,7 @@ async fn fill(run: &Run, plan: &Plan, row: &mut Row) -> Result<(), RowError> {
         run,
         plan,
         row,
-        &Asked { rendered: &rendered, vars: &seen, config: &config, traced: traced.as_ref() },
+        &Asked { rendered: &rendered, vars: &seen, config: &config, own: &own, traced: traced.as_ref() },
     )
     .await?;
     let column = run.columns[plan.prompt_idx];
@@ -246,32 +247,36 @@ const OWN_OPTIONS: &[&str] = &[
     "timeoutMs",
 ];
 
-/// The configuration of the prompt, with the options of the test over it.
-fn prompt_config(run: &Run, plan: &Plan) -> Object {
+/// The configuration of the prompt, with what its function gave over it, then the options of the test.
+fn prompt_config(run: &Run, plan: &Plan, own: &Object) -> Object {
     let mut config = run.prompts[run.columns[plan.prompt_idx].prompt].config.clone().unwrap_or_default();
+    config.extend(own.clone());
     config.extend(plan.case().options.clone());
     config
 }
 
-/// Returns the configuration of a provider, with that of the prompt merged over it, then the options of the test, then what the prompt's
-/// function gave.
+/// Returns the configuration of a provider, with that of the prompt merged over it, then what the prompt's function gave, then the
+/// options of the test.
+///
+/// # Errors
+/// If a template in it is broken.
 pub fn configuration(
     run: &Run,
     plan: &Plan,
     (spec, provider): (&ProviderSpec, &dyn Provider),
     vars: &Object,
-    mut own: Object,
+    own: &Object,
 ) -> Result<Object, RowError> {
     let mut merged = spec.config.clone();
-    let options = prompt_config(run, plan);
+    let options = prompt_config(run, plan, own);
     merged.extend(options.into_iter().filter(|(key, _)| !OWN_OPTIONS.contains(&key.as_str())));
-    let mut merged = Value::Object(merged);
-    if !provider.renders_config() {
-        merged = run.templates.render_value(&merged, vars)?;
+    if provider.renders_config() {
+        return Ok(merged);
     }
-    let Value::Object(mut config) = merged else { return Ok(own) };
-    config.append(&mut own);
-    Ok(config)
+    match run.templates.render_value(&Value::Object(merged), vars)? {
+        Value::Object(config) => Ok(config),
+        _ => Ok(Object::new()),
+    }
 }
 
 /// Whether an assertion may look at the trace of its row.
@@ -309,6 +314,8 @@ struct Asked<'a> {
     rendered: &'a str,
     vars: &'a Object,
     config: &'a Object,
+    /// The configuration that the function of the prompt gave.
+    own: &'a Object,
     /// The trace that the provider adds to.
     traced: Option<&'a Traced>,
 }
@@ -422,8 +429,9 @@ async fn call(run: &Run, plan: &Plan, asked: &Asked<'_>) -> (ProviderResponse, f
     let mut context = if provider.id() == "echo" && other.is_none() {
         Value::Null
     } else {
+        let config = prompt_config(run, plan, asked.own);
         json!({
-            "vars": asked.vars, "prompt": shown_prompt(&run.prompts[column.prompt], prompt_config(run, plan)),
+            "vars": asked.vars, "prompt": shown_prompt(&run.prompts[column.prompt], config),
             "test": *plan.test.raw(),
             "evaluationId": run.id, "testIdx": plan.test_idx, "promptIdx": plan.prompt_idx, "repeatIndex": plan.repeat,
         })

@@ -61,7 +61,7 @@ async fn asked(
     call: &Call<'_>,
 ) -> Result<ProviderResponse, RowError> {
     let provider = run.models.make(other)?;
-    let config = row::configuration(run, plan, (other, &*provider), call.vars, Object::new())?;
+    let config = row::configuration(run, plan, (other, &*provider), call.vars, &Object::new())?;
     Ok(run.models.call(&*provider, Role::Text, &Call { config: &config, ..*call }, plan.repeat).await)
 }
 
