@@ -383,7 +383,7 @@ pub fn body(
         service::take(&mut body, config, &["transforms", "models", "route", "provider"]);
     }
     if service_name == "openai" && endpoint == Endpoint::Completion {
-        completion(&mut body, env);
+        completion(&mut body, config, env);
     }
     if body.contains_key("max_completion_tokens") {
         body.shift_remove("max_tokens");
@@ -424,7 +424,8 @@ fn mistral(body: &mut Object, config: &Object) {
 }
 
 /// Adds what OpenAI's older models are asked with unless they are asked otherwise.
-fn completion(body: &mut Object, env: &Env) {
+fn completion(body: &mut Object, config: &Object, env: &Env) {
+    service::take(body, config, &["best_of"]);
     let number = |name: &str, default: i64| {
         let set = env.get(name).and_then(|text| text.parse::<f64>().ok());
         set.map_or_else(|| json!(default), crate::model::number_value)
@@ -476,6 +477,8 @@ mod tests {
             "model": "gpt-4o", "input": "hi", "max_output_tokens": 1024, "temperature": 1, "text": {"format": {"type": "text"}},
         });
         assert_eq!(responses, expected);
+        let completion = body_of("openai:completion:m", "hi", json!({"best_of": 3}));
+        assert_eq!((&completion["best_of"], &completion["top_p"]), (&json!(3), &json!(1)));
         let embedding = body_of("openai:embedding:text-embedding-3-large", "hi", json!({}));
         assert_eq!(embedding, json!({"model": "text-embedding-3-large", "input": "hi"}));
     }
