@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sandcove_eval::config::{self, LoadOptions};
-use sandcove_eval::model::{Evaluation, Row};
+use sandcove_eval::model::{Evaluation, Failure, Row};
 use sandcove_eval::reading::{Diagnostic, Findings};
 use sandcove_eval::run::{self, Control, End, Outcome, RunOptions, Start};
 use sandcove_eval::store::recording::{Storage, Which};
@@ -144,4 +144,16 @@ async fn options_of_tests_come_after_the_prompt_function_and_the_prompt() {
     let expected = serde_json::json!({"a": "prompt", "b": "function", "c": "test"});
     assert_eq!(row.response.unwrap().output, Some(expected.clone()));
     assert_eq!(serde_json::json!(row.prompt.config), expected);
+}
+
+#[tokio::test]
+async fn what_is_no_json_fails_whatever_the_schema() {
+    let text = format!(
+        "{HEAD}tests:\n  - vars: {{word: x}}\n    assert: [{{type: is-json, value: {{type: nonsense}}}}]\n\
+         \x20 - vars: {{word: x}}\n    assert: [{{type: contains-json, value: {{type: nonsense}}}}]\n\
+         \x20 - vars: {{word: '{{\"a\": 1}}'}}\n    assert: [{{type: contains-json, value: {{type: nonsense}}}}]\n"
+    );
+    let (_, results) = evaluate(&text, 1).await;
+    let reasons: Vec<Failure> = results.unwrap().rows.iter().map(|row| row.failure_reason).collect();
+    assert_eq!(reasons, [Failure::Assertion, Failure::Assertion, Failure::Error]);
 }

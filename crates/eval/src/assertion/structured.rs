@@ -46,12 +46,13 @@ fn problem(schema: Option<&Schema>, value: &Value) -> Option<String> {
 }
 
 fn is_json(cx: &GradingContext<'_>) -> GradingResult {
+    let Ok(value) = serde_json::from_str::<Value>(cx.output_text) else {
+        return GradingResult::of(cx.assertion, false, || "Expected output to be valid JSON".to_owned());
+    };
+    // What is no JSON needs no schema, also one that is broken.
     let schema = match schema(cx) {
         Ok(schema) => schema,
         Err(error) => return GradingResult::broken(error),
-    };
-    let Ok(value) = serde_json::from_str::<Value>(cx.output_text) else {
-        return GradingResult::of(cx.assertion, false, || "Expected output to be valid JSON".to_owned());
     };
     let problem = problem(schema.as_ref(), &value);
     GradingResult::of(cx.assertion, problem.is_none(), || match problem {
@@ -61,11 +62,12 @@ fn is_json(cx: &GradingContext<'_>) -> GradingResult {
 }
 
 fn contains_json(cx: &GradingContext<'_>) -> GradingResult {
+    let found = objects(cx.output_text);
     let schema = match schema(cx) {
         Ok(schema) => schema,
+        Err(_) if found.is_empty() => None,
         Err(error) => return GradingResult::broken(error),
     };
-    let found = objects(cx.output_text);
     let problems: Vec<Option<String>> = found.iter().map(|value| problem(schema.as_ref(), value)).collect();
     let holds = problems.iter().any(Option::is_none);
     GradingResult::of(cx.assertion, holds, || match problems.into_iter().flatten().next() {
