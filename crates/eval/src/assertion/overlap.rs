@@ -109,29 +109,130 @@ fn rouge_n(cx: &GradingContext<'_>) -> GradingResult {
     scored(cx, "ROUGE-N", score, 0.75)
 }
 
-/// Words the Penn Treebank way: punctuation and contractions stand alone.
+/// Pairs of words that are written as one, which the Penn Treebank splits.
+const PAIRS: &[(&str, &str)] = &[
+    ("can", "not"),
+    ("d", "'ye"),
+    ("gim", "me"),
+    ("gon", "na"),
+    ("got", "ta"),
+    ("lem", "me"),
+    ("more", "'n"),
+    ("wan", "na"),
+    ("'t", "is"),
+    ("'t", "was"),
+];
+
+/// Words the Penn Treebank way: punctuation and contractions stand alone. The text is taken for one sentence.
 fn treebank(text: &str) -> Vec<String> {
-    let mut out = String::new();
-    let chars: Vec<char> = text.to_lowercase().chars().collect();
-    for (at, c) in chars.iter().enumerate() {
-        let ends =
-            chars[at + 1..].iter().all(|c| c.is_whitespace() || matches!(c, '"' | '\'' | ')' | ']' | '}'));
-        let alone = ";:@#$%&?!()[]{}<>\"".contains(*c)
-            || (*c == ',' && !chars.get(at + 1).is_some_and(char::is_ascii_digit))
-            || (*c == '.' && ends);
-        if alone {
-            out.extend([' ', *c, ' ']);
-        } else {
-            out.push(*c);
+    let text = spaced(&words(text).join(" "));
+    let mut text: String = text.split_whitespace().map(shortened).collect();
+    for (first, second) in PAIRS {
+        text = split_pair(&text, first, second);
+    }
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Returns a text with spaces around its punctuation.
+fn spaced(text: &str) -> String {
+    let end = final_dot(text);
+    let (mut out, mut at, mut is_quoted) = (String::new(), 0, false);
+    while let Some(c) = text[at..].chars().next() {
+        let rest = &text[at..];
+        let mark = ["...", "``", "''", "--"].into_iter().find(|mark| rest.starts_with(mark));
+        let piece = mark.unwrap_or(&rest[..c.len_utf8()]);
+        let is_digit_next = rest[c.len_utf8()..].starts_with(|next: char| next.is_numeric());
+        let alone = match piece {
+            "``" | "''" | "\"" => {
+                is_quoted = opens(text, at, piece, is_quoted);
+                out.push_str(if is_quoted { " `` " } else { " '' " });
+                at += piece.len();
+                continue;
+            }
+            "..." | "--" => true,
+            ":" | "," => !is_digit_next,
+            "." => end == Some(at),
+            _ => ";@#$%&?!()[]{}<>".contains(c),
+        };
+        match alone {
+            true => out.extend([" ", piece, " "]),
+            false => out.push_str(piece),
+        }
+        at += piece.len();
+    }
+    out
+}
+
+/// Returns the place of the dot that ends a text, which is not that of an abbreviation such as `e.g.` or of an ellipsis.
+fn final_dot(text: &str) -> Option<usize> {
+    let text = text.trim_end_matches(|c: char| c.is_whitespace() || "])}>'\"".contains(c));
+    let before = text.strip_suffix('.')?;
+    let mut last = before.chars().rev();
+    let (first, second, third, fourth) = (last.next()?, last.next(), last.next(), last.next());
+    let is_letter = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphabetic());
+    let starts = fourth.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_');
+    let is_abbreviation = is_letter(Some(first)) && second == Some('.') && is_letter(third) && starts;
+    (first != '.' && !is_abbreviation).then_some(before.len())
+}
+
+/// Whether quotes at a place of a text open what they are around.
+fn opens(text: &str, at: usize, quote: &str, is_quoted: bool) -> bool {
+    let before = text[..at].chars().next_back();
+    let after = &text[at + quote.len()..];
+    match quote {
+        "``" => true,
+        "''" => {
+            let starts = after.starts_with(|c: char| c.is_alphanumeric() || "$([{".contains(c));
+            let closes =
+                ["``", "''", "\""].into_iter().filter_map(|mark| Some((after.find(mark)?, mark))).min();
+            let is_paired = starts && closes.is_some_and(|(_, mark)| mark == "''");
+            is_paired && !is_quoted && before.is_some_and(may_precede)
+        }
+        _ => {
+            let is_last =
+                after.is_empty() && before.is_some_and(|c| !c.is_whitespace() && !"([{<".contains(c));
+            !is_quoted && !is_last && before.is_none_or(may_precede)
         }
     }
-    for ending in ["n't", "'s", "'re", "'ve", "'ll", "'d", "'m"] {
-        out = out.replace(&format!("{ending} "), &format!(" {ending} "));
-        if let Some(start) = out.strip_suffix(ending) {
-            out = format!("{start} {ending}");
+}
+
+/// Whether quotes after a character may open: after a space, and after punctuation that does not end a sentence.
+fn may_precede(c: char) -> bool {
+    match c.is_ascii() {
+        true => c.is_whitespace() || c == '<' || (c.is_ascii_punctuation() && !".!?$+=>^`|~".contains(c)),
+        false => !c.is_alphanumeric(),
+    }
+}
+
+/// Returns a word with spaces around its final apostrophe and before its ending, as in `do n't`, and one behind it.
+fn shortened(word: &str) -> String {
+    let (word, apostrophe) = match word.strip_suffix('\'') {
+        Some(start) if !start.ends_with('\'') => (start, " '"),
+        _ => (word, ""),
+    };
+    let split = |word: &str, endings: &[&str]| {
+        let ending = endings.iter().find_map(|ending| Some(word.len() - word.strip_suffix(ending)?.len()));
+        let (start, end) = word.split_at(word.len() - ending.unwrap_or(0));
+        (start.to_owned(), end.to_owned())
+    };
+    let (start, last) = split(word, &["'s", "'m", "'d"]);
+    let (start, ending) = split(&start, &["n't", "'ll", "'re", "'ve"]);
+    format!("{start} {ending} {last}{apostrophe} ")
+}
+
+/// Returns a text with spaces around both words of a pair that is written as one.
+fn split_pair(text: &str, first: &str, second: &str) -> String {
+    let (mut out, mut from) = (String::new(), 0);
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    for (at, pair) in text.match_indices(&format!("{first}{second}")) {
+        let after = &text[at + pair.len()..];
+        let is_part = text[..at].ends_with(is_word) || after.starts_with(is_word);
+        if !is_part && (pair != "wanna" || after.starts_with(' ')) {
+            out.extend([&text[from..at], " ", first, " ", second, " "]);
+            from = at + pair.len();
         }
     }
-    out.split_whitespace().map(str::to_owned).collect()
+    out + &text[from..]
 }
 
 #[cfg(test)]
@@ -149,5 +250,45 @@ mod tests {
     #[test]
     fn punctuation_stands_alone() {
         assert_eq!(treebank("Don't stop, it's 1,000."), ["do", "n't", "stop", ",", "it", "'s", "1,000", "."]);
+        for (text, spaced) in [
+            ("Price is $3.50 (approx. 10%) -- ok...", "price is $ 3.50 ( approx. 10 % ) -- ok ..."),
+            ("a b ...", "a b ..."),
+            ("ok....", "ok ... ."),
+            ("See e.g.", "see e.g."),
+            ("He said (no.)", "he said ( no . )"),
+            ("5:30, 1:x", "5:30 , 1 : x"),
+            ("a--b---c", "a -- b -- -c"),
+        ] {
+            assert_eq!(treebank(text).join(" "), spaced, "{text}");
+        }
+    }
+
+    #[test]
+    fn quotes_have_sides() {
+        for (text, spaced) in [
+            ("say \"hi\"", "say `` hi ''"),
+            ("\"No.\" \"Yes\"", "`` no. '' `` yes ''"),
+            ("say \"hi.\"", "say `` hi . ''"),
+            ("a 5\" pipe", "a 5 '' pipe"),
+            ("(\"a\")", "( `` a '' )"),
+            ("say ''hi'' ``x", "say `` hi '' `` x"),
+        ] {
+            assert_eq!(treebank(text).join(" "), spaced, "{text}");
+        }
+    }
+
+    #[test]
+    fn words_written_as_one_are_split() {
+        for (text, spaced) in [
+            ("I cannot. We can", "i can not . we can"),
+            ("gonna gotta gimme lemme", "gon na got ta gim me lem me"),
+            ("I wanna, I wanna", "i wan na , i wan na"),
+            ("'tis what 'twas", "'t is what 't was"),
+            ("d'ye cannots", "d 'ye cannots"),
+            ("dogs' x it's'", "dogs ' x it 's '"),
+            ("I'd've, don't we'll", "i'd 've , do n't we 'll"),
+        ] {
+            assert_eq!(treebank(text).join(" "), spaced, "{text}");
+        }
     }
 }
