@@ -51,15 +51,7 @@ fn tool_call_f1(cx: &GradingContext<'_>) -> GradingResult {
     if wanted.is_empty() {
         return GradingResult::broken("`tool-call-f1` needs the names of tools");
     }
-    let mut called = BTreeSet::new();
-    names(cx.output, &mut called);
-    if let Value::String(text) = cx.output {
-        for line in std::iter::once(text.as_str()).chain(text.lines()) {
-            if let Ok(value @ (Value::Array(_) | Value::Object(_))) = serde_json::from_str(line.trim()) {
-                names(&value, &mut called);
-            }
-        }
-    }
+    let called = called(cx.output);
     let matched = wanted.intersection(&called).count() as f64;
     let share = |total: usize| if total == 0 { 0.0 } else { matched / total as f64 };
     let (precision, recall) = (share(called.len()), share(wanted.len()));
@@ -79,22 +71,39 @@ fn tool_call_f1(cx: &GradingContext<'_>) -> GradingResult {
     }
 }
 
-/// The names of called tools, in the shapes of the large services.
-fn names(value: &Value, found: &mut BTreeSet<String>) {
+/// Returns the names of the tools that an answer calls. A text is JSON, or has JSON on lines.
+fn called(output: &Value) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let Value::String(text) = output else {
+        names(output, false, &mut found);
+        return found;
+    };
+    match serde_json::from_str(text) {
+        Ok(value) => names(&value, false, &mut found),
+        Err(_) => text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line.trim()).ok())
+            .for_each(|value| names(&value, false, &mut found)),
+    }
+    found
+}
+
+/// Adds the names of called tools, in the shapes of the large services. In a list whatever has a name is a call.
+fn names(value: &Value, is_listed: bool, found: &mut BTreeSet<String>) {
     match value {
-        Value::Array(items) => items.iter().for_each(|item| names(item, found)),
+        Value::Array(items) => items.iter().for_each(|item| names(item, true, found)),
         Value::Object(map) => {
             let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
             let function = map
                 .get("function")
                 .or_else(|| map.get("functionCall"))
                 .and_then(|call| text(call.get("name")));
-            let typed = matches!(map.get("type").and_then(Value::as_str), Some("tool_use" | "function_call"));
-            let bare = map.contains_key("arguments") || map.contains_key("args") || typed;
-            found.extend(function.or_else(|| if bare { text(map.get("name")) } else { None }));
+            let is_call = is_listed
+                || matches!(map.get("type").and_then(Value::as_str), Some("tool_use" | "function_call"));
+            found.extend(function.or_else(|| if is_call { text(map.get("name")) } else { None }));
             for key in ["tool_calls", "toolCalls", "content", "parts", "toolCall", "functionCalls"] {
                 if let Some(inner) = map.get(key) {
-                    names(inner, found);
+                    names(inner, false, found);
                 }
             }
         }
@@ -196,4 +205,28 @@ fn tools_call(cx: &GradingContext<'_>) -> Result<String, CallProblem> {
         .collect();
     calls.iter().try_for_each(|call| check(&call["function"], &functions))?;
     Ok("Assertion passed".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn calls_are_known_by_their_shapes() {
+        for (output, names) in [
+            (json!({"name": "f", "arguments": "{}"}), ""),
+            (json!([{"name": "f", "arguments": "{}"}]), "f"),
+            (json!({"tool_calls": [{"function": {"name": "f"}}, {"name": "g"}]}), "f g"),
+            (json!({"type": "tool_use", "name": "f", "input": {}}), "f"),
+            (json!([{"functionCall": {"name": "f"}}]), "f"),
+            (json!({"toolCall": {"functionCalls": [{"name": "f"}]}}), "f"),
+            (json!("{\"name\": \"f\", \"arguments\": \"{}\"}"), ""),
+            (json!("Well.\n{\"type\": \"tool_use\", \"name\": \"f\"}"), "f"),
+        ] {
+            let found: Vec<String> = called(&output).into_iter().collect();
+            assert_eq!(found.join(" "), names, "{output}");
+        }
+    }
 }
