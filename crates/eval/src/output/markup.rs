@@ -74,17 +74,19 @@ pub fn junit_head(evaluation: &Evaluation) -> String {
     )
 }
 
-fn suite_name(column: &Column, at: usize) -> String {
-    escape(&format!("[{}] prompt {}", column.provider, at + 1))
+/// Returns the name of a column's suite: its provider, and its number among the columns of that provider.
+pub fn suite_name(columns: &[Column], at: usize) -> String {
+    let provider = &columns[at].provider;
+    let prompt = columns[..=at].iter().filter(|column| column.provider == *provider).count();
+    escape(&format!("[{provider}] prompt {prompt}"))
 }
 
 /// A column's suite before and after its cases. `began` is when the run began.
-pub fn junit_suite(column: &Column, at: usize, began: &str) -> (String, &'static str) {
+pub fn junit_suite(column: &Column, name: &str, began: &str) -> (String, &'static str) {
     let metrics = &column.metrics;
     let total = metrics.test_pass_count + metrics.test_fail_count + metrics.test_error_count;
     let head = format!(
-        "  <testsuite name=\"{}\" tests=\"{total}\" failures=\"{}\" errors=\"{}\" skipped=\"0\" time=\"{}\" timestamp=\"{}\">\n",
-        suite_name(column, at),
+        "  <testsuite name=\"{name}\" tests=\"{total}\" failures=\"{}\" errors=\"{}\" skipped=\"0\" time=\"{}\" timestamp=\"{}\">\n",
         metrics.test_fail_count,
         metrics.test_error_count,
         seconds(metrics.total_latency_ms),
@@ -93,11 +95,10 @@ pub fn junit_suite(column: &Column, at: usize, began: &str) -> (String, &'static
     (head, "  </testsuite>\n")
 }
 
-/// A row as a case of its column's suite.
-pub fn junit_case(row: &Row, column: &Column, at: usize) -> String {
+/// A row as a case of its column's suite, which has a name.
+pub fn junit_case(row: &Row, name: &str) -> String {
     let about = row.description.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
     let case = escape(&format!("test {}{about}", row.test_idx + 1));
-    let name = suite_name(column, at);
     let head =
         format!("    <testcase name=\"{case}\" classname=\"{name}\" time=\"{}\"", seconds(row.latency_ms));
     let reason = escape(row.error.as_deref().unwrap_or_default());
@@ -179,4 +180,17 @@ fn cell(row: &Row, out: &mut String) {
         "<td class=\"{word}\"><b>{word}</b> {:.2}{cost}<pre>{}</pre><pre>{}</pre><details><summary>prompt</summary><pre>{}</pre></details></td>",
         row.score, escape(&reasons), escape(&output), escape(&row.prompt.raw)
     ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suites_are_counted_for_each_provider() {
+        let columns =
+            ["a", "b", "a"].map(|provider| Column { provider: provider.to_owned(), ..Column::default() });
+        let names = [0, 1, 2].map(|at| suite_name(&columns, at));
+        assert_eq!(names, ["[a] prompt 1", "[b] prompt 1", "[a] prompt 2"]);
+    }
 }

@@ -135,9 +135,10 @@ async fn write_rows(evaluation: &Evaluation, rows: &mut Recorded, path: &str) ->
         Format::JUnit => {
             file.write_all(markup::junit_head(evaluation).as_bytes()).map_err(failed)?;
             for (at, column) in evaluation.columns.iter().enumerate() {
-                let (before, after) = markup::junit_suite(column, at, &evaluation.created_at);
+                let name = markup::suite_name(&evaluation.columns, at);
+                let (before, after) = markup::junit_suite(column, &name, &evaluation.created_at);
                 file.write_all(before.as_bytes()).map_err(failed)?;
-                let case = |row: &Row| markup::junit_case(row, column, at);
+                let case = |row: &Row| markup::junit_case(row, &name);
                 rows.each(Which::Column(at), |row| file.write_all(case(&row).as_bytes()).map_err(failed))
                     .await?;
                 file.write_all(after.as_bytes()).map_err(failed)?;
