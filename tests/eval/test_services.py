@@ -210,6 +210,7 @@ def test_the_answer_to_a_refused_request_is_an_answer(evaluate, service):
         ("(prompt) => ({ text: { of: prompt } })", {"more": 1, "text": {"of": "Say hi"}}),
         ("prompt.toUpperCase()", {"more": 1, "text": "SAY HI"}),
         ("const loud = prompt + vars.x\nreturn loud", {"more": 1, "text": "Say hihi"}),
+        ("vars.prompt + ' ' + vars.evaluationId.slice(0, 4)", {"more": 1, "text": "Say hi eval"}),
         ("file://request.cjs", {"more": 1, "text": "from a file: Say hi"}),
     ],
 )

@@ -11,8 +11,9 @@ use crate::script::Workers;
 use crate::script::inline::inline_body;
 
 /// Returns the text or object that `transformRequest` makes of a prompt: a function, a body with `return`, an expression, or a file.
-pub async fn sent(code: &str, call: &Call<'_>, workers: &Workers) -> Result<Value, HttpError> {
-    let arguments = vec![json!(call.prompt), json!(call.vars), call.context.clone()];
+/// `vars` are those that the templates of the request see.
+pub async fn sent(code: &str, call: &Call<'_>, vars: &Object, workers: &Workers) -> Result<Value, HttpError> {
+    let arguments = vec![json!(call.prompt), json!(vars), call.context.clone()];
     if code.starts_with("file://") {
         return Ok(workers.invoke(code, &["get_transform"], arguments).await?);
     }

@@ -77,7 +77,7 @@ impl Http {
         self.signature.sign(config, &mut scope)?;
         self.sessions.enter(config, &mut scope, client.as_ref(), &self.workers).await?;
         let sent = match config.get("transformRequest").and_then(Value::as_str) {
-            Some(code) => match code::sent(code, call, &self.workers).await? {
+            Some(code) => match code::sent(code, call, &scope.vars, &self.workers).await? {
                 Value::Object(map) if has_json_body(config) => Sent::Over(map),
                 other => Sent::Prompt(other),
             },
