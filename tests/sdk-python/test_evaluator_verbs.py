@@ -38,7 +38,9 @@ def test_a_suite_is_evaluated(typist):
         typist.fails(verb, hint="hint: ")
     assert "1 passed" in typist.shows("eval --no-cache")
     run = next(word for word in typist.shows("eval list").split() if word.startswith("eval-"))
+    assert run in typist.shows("eval list evals -n 1 --ids-only").split()
     assert run in typist.shows(f"eval show {run}")
+    assert run in typist.shows(f"eval show eval {run}")
     typist.shows(f"eval export {run} -o run.json")
     assert json.loads((typist.home / "run.json").read_text())["evalId"] == run
     typist.shows("eval import run.json --new-id")
@@ -47,7 +49,7 @@ def test_a_suite_is_evaluated(typist):
     assert f"/dashboard/evaluations/{run}" in typist.shows(f"eval share {run}")
     assert run in typist.shows(f"eval share {run} -o shared.html")
     assert "</html>" in (typist.home / "shared.html").read_text()
-    typist.shows(f"eval delete {run}")
+    typist.shows(f"eval delete eval {run}")
     for verb in ("show", "export", "retry", "rerun", "share", "delete"):
         typist.fails(f"eval {verb} {run}", hint=run)
     typist.fails("eval import no-such-file.json", hint="no-such-file.json")

@@ -10,7 +10,7 @@ use super::count;
 use crate::output::{note, out};
 
 /// The things that can be listed.
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     /// runs, newest first
     Evals,
@@ -18,6 +18,17 @@ pub enum Kind {
     Prompts,
     /// datasets: the sets of tests of runs
     Datasets,
+}
+
+/// How things are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// A line for each.
+    Lines,
+    /// The id of each.
+    Ids,
+    /// A JSON array.
+    Json,
 }
 
 /// Characters of a digest that are printed, which are enough to tell digests apart.
@@ -44,31 +55,38 @@ fn used(entry: &Value) -> String {
     format!("{id}  {runs} {}  {}", if runs == 1 { "run " } else { "runs" }, text(entry, "/recentEvalId"))
 }
 
-/// Prints a line for each, or a JSON array.
-pub async fn list(kind: Kind, as_json: bool) -> Result<()> {
+/// Prints the newest things of a kind, all of them without a limit.
+pub async fn list(kind: Kind, limit: Option<usize>, form: Form) -> Result<()> {
     let library = library();
-    if as_json {
-        let all = match kind {
-            Kind::Evals => json!(library.runs(None, true).await?),
-            Kind::Prompts => json!(library.prompts(None).await?),
-            Kind::Datasets => json!(library.datasets().await?),
-        };
-        out!("{all}");
+    let limit = limit.unwrap_or(usize::MAX);
+    if kind == Kind::Evals && form != Form::Json {
+        let runs = library.runs(None, false).await?.into_iter().take(limit);
+        print(runs.map(|run| match form {
+            Form::Ids => run.eval_id,
+            _ => {
+                let [passed, failed, errors] = run.counts;
+                let all = passed + failed + errors;
+                format!("{}  {passed}/{all} passed  {}", run.eval_id, run.description.unwrap_or_default())
+            }
+        }));
         return Ok(());
     }
-    match kind {
-        Kind::Evals => print(library.runs(None, false).await?.into_iter().map(|run| {
-            let [passed, failed, errors] = run.counts;
-            let all = passed + failed + errors;
-            format!("{}  {passed}/{all} passed  {}", run.eval_id, run.description.unwrap_or_default())
-        })),
-        Kind::Prompts => print(library.prompts(None).await?.iter().map(|prompt| {
-            let label = text(prompt, "/prompt/label").lines().next().unwrap_or_default();
-            format!("{}  {label}", used(prompt))
-        })),
-        Kind::Datasets => print(library.datasets().await?.iter().map(|tests| {
+    let mut entries = match kind {
+        Kind::Evals => library.runs(None, true).await?.iter().map(|run| json!(run)).collect(),
+        Kind::Prompts => library.prompts(None).await?,
+        Kind::Datasets => library.datasets().await?,
+    };
+    entries.truncate(limit);
+    match (form, kind) {
+        (Form::Json, _) => out!("{}", Value::Array(entries)),
+        (Form::Ids, _) => print(entries.iter().map(|entry| text(entry, "/id").to_owned())),
+        (Form::Lines, Kind::Datasets) => print(entries.iter().map(|tests| {
             let number = tests["numTests"].as_u64().unwrap_or(0) as usize;
             format!("{}  {}", used(tests), count(number, "test"))
+        })),
+        (Form::Lines, _) => print(entries.iter().map(|prompt| {
+            let label = text(prompt, "/prompt/label").lines().next().unwrap_or_default();
+            format!("{}  {label}", used(prompt))
         })),
     }
     Ok(())

@@ -23,7 +23,7 @@ use super::count;
 use super::reach::{Place, Reach, Target};
 use super::serve::not_running;
 use super::share::share;
-use super::stored::{self, Kind};
+use super::stored::{self, Form, Kind};
 use super::validate::{ValidateArgs, validate};
 use crate::output::{note, out};
 use crate::report::described;
@@ -67,6 +67,12 @@ enum EvalCommand {
         /// things to list
         #[arg(value_enum, default_value = "evals", value_name = "KIND")]
         kind: Kind,
+        /// list only so many, the newest
+        #[arg(short = 'n', long, value_name = "N")]
+        limit: Option<usize>,
+        /// print only ids, one on each line
+        #[arg(long, conflicts_with = "json")]
+        ids_only: bool,
         /// print JSON
         #[arg(long)]
         json: bool,
@@ -74,8 +80,10 @@ enum EvalCommand {
     /// print a stored run, prompt or dataset as JSON
     Show {
         /// id of a run, prompt or dataset [default: the newest run]
+        // `show eval ID` is what others call it.
+        #[arg(num_args = 0..=2)]
         #[arg(add = candidates::runs())]
-        id: Option<String>,
+        id: Vec<String>,
         /// print JSON, as without this option
         #[arg(long)]
         json: bool,
@@ -83,6 +91,7 @@ enum EvalCommand {
     /// delete stored runs
     Delete {
         /// ids of runs; `latest` stands for the newest
+        // `delete eval ID` is what others call it.
         #[arg(required = true)]
         #[arg(add = candidates::runs())]
         ids: Vec<String>,
@@ -215,13 +224,38 @@ fn init(args: &InitArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns the id of what is to be shown, nothing for the newest run: `ID`, `eval ID`, `prompt ID` or `dataset ID`.
+///
+/// # Errors
+/// If two words are something else.
+fn shown(words: &[String]) -> Result<Option<&str>> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [] | ["eval" | "latest"] | ["eval", "latest"] => Ok(None),
+        [id] | ["eval" | "prompt" | "dataset", id] => Ok(Some(id)),
+        _ => bail!("unknown run `{}`; use `show ID`", words.join(" ")),
+    }
+}
+
 /// Runs the commands that manage what is stored.
 async fn manage(command: EvalCommand) -> Result<ExitCode> {
     match command {
         EvalCommand::Init(args) => return init(&args),
-        EvalCommand::List { kind, json } => stored::list(kind, json).await?,
-        EvalCommand::Show { id, .. } => stored::show(id.as_deref()).await?,
-        EvalCommand::Delete { ids } => stored::delete(ids).await?,
+        EvalCommand::List { kind, limit, ids_only, json } => {
+            let form = match (ids_only, json) {
+                (true, _) => Form::Ids,
+                (_, true) => Form::Json,
+                _ => Form::Lines,
+            };
+            stored::list(kind, limit, form).await?;
+        }
+        EvalCommand::Show { id, .. } => stored::show(shown(&id)?).await?,
+        EvalCommand::Delete { mut ids } => {
+            if ids.len() > 1 && ids[0] == "eval" {
+                ids.remove(0);
+            }
+            stored::delete(ids).await?;
+        }
         EvalCommand::Export { id, output } => {
             let id = match id.as_slice() {
                 [id] => id,
@@ -257,4 +291,26 @@ async fn manage(command: EvalCommand) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_may_be_named() {
+        for (words, id) in [
+            ("", None),
+            ("eval-1", Some("eval-1")),
+            ("eval", None),
+            ("eval eval-1", Some("eval-1")),
+            ("eval latest", None),
+            ("prompt abcdef", Some("abcdef")),
+            ("dataset abcdef", Some("abcdef")),
+        ] {
+            let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(shown(&words).unwrap(), id);
+        }
+        assert!(shown(&["eval-1".to_owned(), "eval-2".to_owned()]).is_err());
+    }
 }
