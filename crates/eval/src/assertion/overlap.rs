@@ -183,10 +183,12 @@ fn opens(text: &str, at: usize, quote: &str, is_quoted: bool) -> bool {
         "``" => true,
         "''" => {
             let starts = after.starts_with(|c: char| c.is_alphanumeric() || "$([{".contains(c));
+            if !starts || is_quoted || !before.is_some_and(may_precede) {
+                return false;
+            }
             let closes =
                 ["``", "''", "\""].into_iter().filter_map(|mark| Some((after.find(mark)?, mark))).min();
-            let is_paired = starts && closes.is_some_and(|(_, mark)| mark == "''");
-            is_paired && !is_quoted && before.is_some_and(may_precede)
+            closes.is_some_and(|(_, mark)| mark == "''")
         }
         _ => {
             let is_last =

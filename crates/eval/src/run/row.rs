@@ -267,16 +267,24 @@ pub fn configuration(
     vars: &Object,
     own: &Object,
 ) -> Result<Object, RowError> {
-    let mut merged = spec.config.clone();
-    let options = prompt_config(run, plan, own);
-    merged.extend(options.into_iter().filter(|(key, _)| !OWN_OPTIONS.contains(&key.as_str())));
-    if provider.renders_config() {
-        return Ok(merged);
-    }
-    match run.templates.render_value(&Value::Object(merged), vars)? {
-        Value::Object(config) => Ok(config),
+    let for_provider = |mut options: Object| {
+        options.retain(|key, _| !OWN_OPTIONS.contains(&key.as_str()));
+        options
+    };
+    let rendered = |config: Object| match run.templates.render_value(&Value::Object(config), vars)? {
+        Value::Object(config) => Ok::<_, RowError>(config),
         _ => Ok(Object::new()),
+    };
+    let mut merged = spec.config.clone();
+    merged.extend(for_provider(prompt_config(run, plan, &Object::new())));
+    let mut of_test = for_provider(plan.case().options.clone());
+    if !provider.renders_config() {
+        (merged, of_test) = (rendered(merged)?, rendered(of_test)?);
     }
+    // A function gives what is meant, and no templates.
+    merged.extend(own.clone());
+    merged.extend(of_test);
+    Ok(merged)
 }
 
 /// Whether an assertion may look at the trace of its row.

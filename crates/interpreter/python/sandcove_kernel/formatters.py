@@ -55,7 +55,7 @@ def collection_json(value):
     """The JSON of a list or dict, or None when it has none."""
     try:
         return jsonable.convert(value)
-    except (TypeError, ValueError, RecursionError):
+    except Exception:  # noqa: BLE001 -- what is in a collection may raise anything when it is looked at
         return None
 
 
@@ -87,5 +87,5 @@ def _cell(value):
         return value.isoformat() if isinstance(value, pandas.Timestamp) else str(value)
     try:
         return jsonable.convert(value, other=jsonable.packed)
-    except TypeError as error:
+    except Exception as error:  # noqa: BLE001 -- as above
         raise ValueError(f"data frame holds a value that cannot be shown as data: {error}") from error

@@ -11,10 +11,12 @@ import math
 import numbers
 import sys
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 
 #: Limit on nesting; deeper structures are taken for endless ones, and the server would not read them.
 DEPTH = 120
+#: Limit on collections that are made lists of, such as `range(10 ** 9)`.
+LENGTH = 1_000_000
 
 
 def refuse(value):
@@ -51,7 +53,8 @@ def convert(value, *, other: Callable = refuse, depth: int = 0):
         return str(value)
     if isinstance(value, enum.Enum):
         return convert(value.value, other=other, depth=depth + 1)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    # They may be endless, and text stands for them as well.
+    if dataclasses.is_dataclass(value) and not isinstance(value, type) and other is not text_of:
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return convert(fields, other=other, depth=depth + 1)
     return convert(other(value), other=other, depth=depth + 1)
@@ -78,7 +81,8 @@ def packed(value):
         return int(value)
     if isinstance(value, numbers.Real):
         return float(value)
-    if isinstance(value, Iterable):
+    # No iterators: to look at a value must not use it up.
+    if isinstance(value, Iterable) and isinstance(value, Sized) and len(value) <= LENGTH:
         return list(value)
     return refuse(value)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import logging
 import os
 import sys
 
@@ -52,7 +53,10 @@ def warm_up(missing: dict | None = None):
 
     shell = ZMQInteractiveShell.instance(config=configuration())
     shell.refuse_input()
-    IPKernelApp.instance().kernel = shell.kernel
+    # With a log of its own: an application configures the log of the whole process when its own is first asked for, and closes files that cells log to.
+    log = logging.getLogger("traitlets")
+    log.addHandler(logging.NullHandler())
+    IPKernelApp.instance(log=log).kernel = shell.kernel
     for name in STANDARD + wanted:
         try:
             importlib.import_module(name)

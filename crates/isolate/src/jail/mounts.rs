@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, fstat, mkdirat, open, openat2, unlinkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, fstat, mkdirat, open, openat2, stat, unlinkat};
 use rustix::io::Errno;
 use rustix::mount::{
     MountAttrFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags, mount_change, move_mount, unmount,
@@ -96,13 +96,15 @@ pub(super) fn enter(trees: Trees, launch: &Launch) -> Result<(), Failure> {
 /// Attaches the volumes, below directories of the template and of each other. The old root is detached by now, so no link of the template or of
 /// a volume leads to it.
 fn volumes(trees: &[OwnedFd], launch: &Launch) -> Result<(), Failure> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = open("/", flags, Mode::empty()).map_err(Failure::at("open root"))?;
-    let device = |directory: &OwnedFd| fstat(directory).map(|stat| stat.st_dev);
-    let mut devices = vec![device(&root).map_err(Failure::at("inspect root"))?];
     let failed = |errno: Errno| Failure::at("attach a volume")(errno);
+    let device = |directory: &OwnedFd| fstat(directory).map(|stat| stat.st_dev);
+    // In many images `/var/run` is a link to `/run`, which is memory of the sandbox's own.
+    let mut devices = Vec::new();
+    for path in ["/", "/run"] {
+        devices.push(stat(path).map_err(failed)?.st_dev);
+    }
     for (tree, volume) in trees.iter().zip(&launch.volumes) {
-        let target = mount_point(&root, &volume.target).map_err(failed)?;
+        let target = mount_point(&volume.target).map_err(failed)?;
         if !devices.contains(&device(&target).map_err(failed)?) {
             let reason = format!("a link leads from '{}' to a file system of the kernel's", volume.target);
             return Err(Failure { step: "attach a volume".into(), reason });
@@ -116,10 +118,10 @@ fn volumes(trees: &[OwnedFd], launch: &Launch) -> Result<(), Failure> {
 
 /// Opens the directory `path`, and creates what is missing of it. Links of the template are followed, but none that stand for descriptors of this
 /// process.
-fn mount_point(root: &OwnedFd, path: &str) -> rustix::io::Result<OwnedFd> {
+fn mount_point(path: &str) -> rustix::io::Result<OwnedFd> {
     let open = |path: &Path| {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS)
+        openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
     };
     let (mut so_far, mut directory) = (PathBuf::from("/"), open(Path::new("/"))?);
     for name in Path::new(path).components().filter(|part| matches!(part, Component::Normal(_))) {

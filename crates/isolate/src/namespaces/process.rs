@@ -20,14 +20,18 @@ pub(super) fn start_ticks(pid: u32) -> io::Result<u64> {
         .ok_or(io::ErrorKind::InvalidData.into())
 }
 
-/// Whether `pid` ends as soon as it runs: it was killed while it was frozen, with version 1 of control groups.
+/// Whether `pid` has ended, or ends as soon as it runs: one that was killed while it was frozen, with version 1 of control groups.
 pub(super) fn is_killed(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let mut pending = status.lines().filter_map(|line| {
-        let signals = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
-        u64::from_str_radix(signals.trim(), 16).ok()
-    });
-    pending.any(|signals| signals & SIGKILL != 0)
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return true };
+    status.lines().any(|line| {
+        if let Some(state) = line.strip_prefix("State:") {
+            return state.trim_start().starts_with(['Z', 'X']);
+        }
+        let signals = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"));
+        signals
+            .and_then(|signals| u64::from_str_radix(signals.trim(), 16).ok())
+            .is_some_and(|signals| signals & SIGKILL != 0)
+    })
 }
 
 /// Opens a descriptor for `pid`, closed on exec.

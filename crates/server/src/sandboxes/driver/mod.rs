@@ -308,6 +308,7 @@ impl Driver {
     fn crashed(&mut self) {
         if self.in_flight.as_ref().is_some_and(|change| change.notes.lost_memory.get().is_some()) {
             // The resume knows, and starts the sandbox from its files.
+            self.handle = None;
             return;
         }
         let Some(transition) = after_crash(self.phase()) else { return };
