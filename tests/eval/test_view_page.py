@@ -1,5 +1,6 @@
 """The page of `sandcove view` in a real browser, with answers that mean harm."""
 
+import contextlib
 import csv
 import io
 import json
@@ -12,6 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 from playwright.sync_api import expect, sync_playwright
 
 from viewing import evaluate, network, viewer
@@ -214,6 +216,25 @@ def test_ratings_are_kept_however_fast_and_from_wherever_they_come(page):
     expect(page.locator("#status")).to_have_text("Saved.")
     expect(row.get_by_role("button", name="Highlight")).to_have_attribute("aria-pressed", "false")
     pressed("Pass")
+
+
+def test_the_row_of_an_address_is_opened_though_results_change_meanwhile(page):
+    page.locator(".cell.output").nth(4).focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("dialog.row")).to_be_visible()
+    with page.context.new_page() as other:
+        held = []
+        other.route("**/table?*", lambda route: route.continue_() if held else held.append(route))
+        with other.expect_request("**/table?*"):
+            other.goto(page.url, wait_until="commit")
+        # Somebody rates a row before the first answer has come; again and again, because nobody knows when the other page hears of it.
+        for _ in range(TIMEOUT // 1000):
+            page.keyboard.press("+")
+            with contextlib.suppress(PlaywrightTimeout):
+                other.locator("dialog.row").wait_for(timeout=1000)
+                break
+        expect(other.locator("dialog.row")).to_be_visible()
+        held[0].continue_()
 
 
 def test_a_second_run_appears_and_is_compared(page, home):

@@ -21,9 +21,11 @@ let reading = null;
 /** Whether the run that is shown is being deleted: nothing more of it is read then. */
 let deleting = false;
 
-/** Reads the page again and shows it. */
+/** Reads the page again, shows it, and opens the row that the address names. */
 function load() {
   const found = renew();
+  // Every time: if results change meanwhile, the first one shows nothing.
+  found.then((shown) => shown && openNamed());
   wait(found);
   return found;
 }
@@ -255,6 +257,8 @@ async function openNamed() {
   const [test, column] = state.cell.split(".").map(Number);
   const line = page.table.body.findIndex((other) => other.testIdx === test);
   if (line >= 0 && page.table.body[line].outputs[column]) cell.open(page, [line, column], turnPage);
+  // Not on a page that is turned to later.
+  else state.cell = "";
 }
 
 async function rateFocused(places, change) {
@@ -300,13 +304,13 @@ place.watch(() => {
   cell.close();
   read();
   byId("controls").dataset.run = "";
-  load().then(openNamed);
+  load();
 });
 
 byId("choose").addEventListener("click", chooseRun);
 prefer({});
 read();
-load().then(openNamed);
+load();
 listen(() => {
   if (deleting) return;
   scores = { id: "", counts: [], history: [] };
