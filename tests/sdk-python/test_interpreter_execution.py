@@ -218,6 +218,16 @@ def test_a_cell_restarts_its_kernel(code, context, kernel):
     assert (execution.text, execution.execution_count) == ("False", 1)
 
 
+def test_a_log_of_a_cell_goes_on_when_a_library_asks_for_its_own(code):
+    program = (
+        "import logging, traitlets.log\n"
+        "own = logging.getLogger('own'); own.addHandler(logging.FileHandler('/tmp/own.log', mode='w'))\n"
+        "own.warning('one'); traitlets.log.get_logger().debug('theirs'); own.warning('two')\n"
+        "open('/tmp/own.log').read().split()"
+    )
+    assert code.run_code(program).text == "['one', 'two']"
+
+
 @pytest.mark.parametrize("ask", ["input()", "input('name? ')", "import getpass; getpass.getpass()"])
 def test_input_is_refused(code, ask):
     assert code.run_code(ask).error.name == "StdinNotImplementedError"

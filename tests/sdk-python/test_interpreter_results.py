@@ -190,6 +190,21 @@ def test_frames_hold_what_databases_and_groups_give(code):
     assert result.data == {str(number): [form] for number, form in enumerate(values.values())}
 
 
+@pytest.mark.parametrize("value", ["(n for n in [1, 2])", "range(10 ** 9)", "object()", "fractions.Fraction(10 ** 400)"])
+def test_a_frame_is_shown_though_a_value_has_no_form(code, value):
+    """Nothing is used up, and nothing endless is listed."""
+    execution = code.run_code(f"import fractions, pandas as pd\nshown = {value}\npd.DataFrame({{'a': [shown]}})")
+    assert execution.error.name == "ValueError" and execution.results[0].html
+    if value.startswith("("):
+        assert code.run_code("list(shown)").text == "[1, 2]"
+
+
+def test_what_raises_when_it_is_looked_at_is_shown_as_text(code):
+    unset = "import dataclasses\n@dataclasses.dataclass\nclass Unset:\n    n: int = dataclasses.field(init=False)\n    def __repr__(self): return 'unset'"
+    execution = code.run_code(f"{unset}\n[Unset()]")
+    assert execution.error is None and (execution.text, execution.results[0].json) == ("[unset]", None)
+
+
 def test_series_and_arrays_are_text(code):
     assert set(only(code.run_code("import pandas as pd\npd.Series([1, 2])")).formats()) == {"text"}
     assert only(code.run_code("import numpy as np\nnp.arange(3)")).text == "array([0, 1, 2])"

@@ -322,6 +322,14 @@ def test_the_output_of_a_start_command_is_in_the_log(builds, base):  # noqa: F81
     assert built.text.index("Waiting for template to be ready") < built.text.index("[start] [stdout]: out")
 
 
+def test_a_log_is_deleted_with_its_template(builds):  # noqa: F811
+    built = builds.build(builds.template().from_template("base").run_cmd("echo written"))
+    log = builds.server.data_dir / "server/builds" / f"{built.build_id}.jsonl"
+    assert "written" in log.read_text()
+    assert builds.call("DELETE", f"/templates/{built.template_id}").status_code == 204
+    assert not log.exists()
+
+
 def test_the_output_of_a_start_command_that_fails_is_in_the_log(builds):  # noqa: F811
     status = builds.ended(builds.start(builds.base().set_start_cmd("echo trying; printf 'no config' >&2; exit 3", "false")))
     assert (status.status.value, status.reason.message) == ("error", "start command failed: exit status 3")

@@ -53,7 +53,7 @@ def warm_up(missing: dict | None = None):
 
     shell = ZMQInteractiveShell.instance(config=configuration())
     shell.refuse_input()
-    # With a log of its own: an application configures the log of the whole process when its own is first asked for, and closes files that cells log to.
+    # With a log of its own: else the first use of its log configures logging for the whole process, and closes files that cells log to.
     log = logging.getLogger("traitlets")
     log.addHandler(logging.NullHandler())
     IPKernelApp.instance(log=log).kernel = shell.kernel

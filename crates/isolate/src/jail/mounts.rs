@@ -93,7 +93,7 @@ pub(super) fn enter(trees: Trees, launch: &Launch) -> Result<(), Failure> {
     volumes(&trees.volumes, launch)
 }
 
-/// Attaches the volumes, below directories of the template and of each other. The old root is detached by now, so no link of the template or of
+/// Attaches the volumes, in directories of the template or of other volumes. The old root is detached by now, so no link of the template or of
 /// a volume leads to it.
 fn volumes(trees: &[OwnedFd], launch: &Launch) -> Result<(), Failure> {
     let failed = |errno: Errno| Failure::at("attach a volume")(errno);

@@ -27,7 +27,7 @@ const V4: [(Ipv4Addr, u8); 12] = [
     (Ipv4Addr::new(127, 0, 0, 0), 8),
     // Link-local, with the metadata services of clouds.
     (Ipv4Addr::new(169, 254, 0, 0), 16),
-    // The services that machines of one cloud are managed by, at an address that is public in form.
+    // Azure's service for its machines, at an address that is public in form.
     (Ipv4Addr::new(168, 63, 129, 16), 32),
     // Protocol assignments.
     (Ipv4Addr::new(192, 0, 0, 0), 24),

@@ -380,6 +380,26 @@ mod tests {
         store.forget_deleted_templates(clock::now() + Duration::from_secs(60)).await.unwrap();
         as_name().await.unwrap();
         assert!(store.template_info(&kept).await.unwrap().is_some());
+        // Of those that were ready, the newest thousand are remembered.
+        sqlx::query(
+            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1005) \
+             INSERT INTO templates (id, team_id, name, public, created_at, updated_at, deleted_at) \
+             SELECT 'old' || i, $1, 'old' || i, FALSE, i, i, i FROM n",
+        )
+        .bind(team.id.to_string())
+        .execute(&store.write)
+        .await
+        .unwrap();
+        let last = store.insert_build(&team, &new("last")).await.unwrap().template_id;
+        sqlx::query("UPDATE template_builds SET status = 'ready' WHERE template_id = $1")
+            .bind(last.as_str())
+            .execute(&store.write)
+            .await
+            .unwrap();
+        store.delete_template(&last).await.unwrap();
+        let remembered = "SELECT COUNT(*), MIN(deleted_at) FROM templates WHERE deleted_at IS NOT NULL";
+        let remembered: (i64, i64) = sqlx::query_as(remembered).fetch_one(&store.read).await.unwrap();
+        assert_eq!(remembered, (DELETED_TEMPLATES, 7));
         // One that was never ready is forgotten at once.
         assert_eq!(store.delete_template(&kept).await.unwrap().len(), 1);
         let rows = sqlx::query("SELECT 1 FROM templates WHERE id = $1").bind(kept.as_str());

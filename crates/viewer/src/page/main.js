@@ -256,9 +256,12 @@ async function openNamed() {
   if (!state.cell || !page || cell.isOpen()) return;
   const [test, column] = state.cell.split(".").map(Number);
   const line = page.table.body.findIndex((other) => other.testIdx === test);
-  if (line >= 0 && page.table.body[line].outputs[column]) cell.open(page, [line, column], turnPage);
-  // Not on a page that is turned to later.
-  else state.cell = "";
+  if (line >= 0 && page.table.body[line].outputs[column]) {
+    cell.open(page, [line, column], turnPage);
+  } else {
+    // It must not open on a page that is turned to later.
+    state.cell = "";
+  }
 }
 
 async function rateFocused(places, change) {
